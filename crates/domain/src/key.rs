@@ -1,0 +1,609 @@
+//! How is a block named?
+//!
+//! A block's *content hash* covers its tokens and whatever else changes what is in it: the adapter, the cache salt (in
+//! the first block of a sequence only, because that is all that engines tell about it), and the identifiers and offsets
+//! of multimodal content. A block's *key* is a mix of its parent's key and its content hash, so that a key stands for a
+//! whole prefix. Only full blocks have keys. Model and block size are not part of a key: there is one index per model
+//! and block size.
+//!
+//! **Invariant:** `content_of(parent, child(parent, content)) == content`. The chain step is a permutation, so the index
+//! keeps keys only and computes content hashes back when it must list them.
+//!
+//! **Invariant:** the same seed gives the same keys on every machine (`tests/vectors.rs` holds published examples), and
+//! [`KeyHasher::keys`], which queries use, equals [`KeyHasher::content`] and [`KeyHasher::child`] block by block, which
+//! events use.
+//!
+//! Cost: one 64 x 64 bit multiplication per four tokens, three per block; see `bench -- hash`. With a secret
+//! [`HashSeed`] every constant below is unknown to clients, which makes crafted collisions impractical; this is no
+//! cryptographic hash. "Exact" everywhere in this project means up to collisions of these 64 bits.
+
+use std::fmt;
+
+use crate::fleet::{AdapterName, CacheSalt};
+use crate::units::{BlockSize, Blocks, Tokens};
+
+/// What is in a block, without what comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentHash(pub u64);
+
+/// The name of a block together with all that comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey(pub u64);
+
+/// Where the constants of the hash come from. A setting: all parts of one deployment must agree on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashSeed(u128);
+
+impl HashSeed {
+    /// The seed that everyone knows.
+    pub const PUBLIC: Self = Self(0);
+
+    /// A seed of 128 bits. Keep it secret where clients are not trusted.
+    pub const fn new(seed: u128) -> Self {
+        Self(seed)
+    }
+}
+
+impl fmt::Debug for HashSeed {
+    /// Says whether there is a secret, never what it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::PUBLIC {
+            "HashSeed(public)"
+        } else {
+            "HashSeed(secret)"
+        })
+    }
+}
+
+/// The name of an image, a sound or another thing that stands for tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MediaId(u64);
+
+impl MediaId {
+    /// The identifier as the engine spells it.
+    pub fn new(identifier: &str) -> Self {
+        Self(hash_bytes(identifier.as_bytes()))
+    }
+}
+
+/// Where multimodal content lies in a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// What it is.
+    pub id: MediaId,
+    /// Its first token, counted from the start of the prompt.
+    pub start: Tokens,
+    /// How many tokens it stands for.
+    pub length: Tokens,
+}
+
+/// Which tokens a block covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// Its own.
+    #[default]
+    Plain,
+    /// Its own and the first of the next block, as engines hash with speculative heads that look at pairs of tokens.
+    OneTokenAhead,
+}
+
+/// All that decides the keys of a prompt's blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// Its tokens.
+    pub tokens: &'a [u32],
+    /// How many make a block.
+    pub block_size: BlockSize,
+    /// Which tokens a block covers.
+    pub window: Window,
+    /// The adapter it asks for. An empty name is none.
+    pub adapter: Option<&'a AdapterName>,
+    /// The salt it asks for. An empty one is none.
+    pub salt: Option<&'a CacheSalt>,
+    /// Its multimodal content, ordered by start.
+    pub media: &'a [Media],
+}
+
+impl<'a> Prompt<'a> {
+    /// Text for the base model.
+    pub const fn text(tokens: &'a [u32], block_size: BlockSize) -> Self {
+        Self {
+            tokens,
+            block_size,
+            window: Window::Plain,
+            adapter: None,
+            salt: None,
+            media: &[],
+        }
+    }
+
+    /// How many blocks of it are full, and so have keys.
+    pub fn full_blocks(&self) -> Blocks {
+        let ahead = match self.window {
+            Window::Plain => 0,
+            Window::OneTokenAhead => 1,
+        };
+        let tokens = self.tokens.len().saturating_sub(ahead).min(u32::MAX as usize);
+        self.block_size.full_blocks(Tokens(tokens as u32))
+    }
+}
+
+/// What else than its tokens is in a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras<'a> {
+    /// The adapter it was computed with.
+    pub adapter: Option<&'a AdapterName>,
+    /// The salt, for the first block of a sequence; `None` for all others.
+    pub salt: Option<&'a CacheSalt>,
+    /// Each thing that stands for some of its tokens, with its start counted from the block's start: negative where it
+    /// began in an earlier block.
+    pub media: &'a [(MediaId, i64)],
+}
+
+/// Makes keys. Cheap to copy; all copies made from one seed agree.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHasher {
+    /// Constants that whiten words before they are multiplied.
+    lanes: [u64; 8],
+    /// The odd multiplier of the chain step, and its inverse.
+    step: u64,
+    step_inverse: u64,
+    root: BlockKey,
+    id: u64,
+}
+
+impl KeyHasher {
+    /// The hasher of a seed.
+    pub fn new(seed: HashSeed) -> Self {
+        let mut state = (seed.0 as u64) ^ split_mix(((seed.0 >> 64) as u64) ^ 0x686f_6d69_6e67_2f31);
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            split_mix(state)
+        };
+        let lanes = std::array::from_fn(|_| next());
+        let step = next() | 1;
+        let root = BlockKey(next());
+        let id = fold(next(), next() ^ step);
+        Self {
+            lanes,
+            step,
+            step_inverse: inverse_of_odd(step),
+            root,
+            id,
+        }
+    }
+
+    /// Names the seed without giving it away: two hashers agree exactly if these do.
+    pub const fn seed_id(&self) -> u64 {
+        self.id
+    }
+
+    /// The key before the first block of every sequence.
+    pub const fn root(&self) -> BlockKey {
+        self.root
+    }
+
+    /// The key of the block with `content` after `parent`.
+    #[inline]
+    pub const fn child(&self, parent: BlockKey, content: ContentHash) -> BlockKey {
+        let mixed = (parent.0 ^ content.0).wrapping_mul(self.step);
+        BlockKey(mixed ^ (mixed >> 32))
+    }
+
+    /// The content of the block `key` whose parent is `parent`: the inverse of [`KeyHasher::child`].
+    #[inline]
+    pub const fn content_of(&self, parent: BlockKey, key: BlockKey) -> ContentHash {
+        let mixed = key.0 ^ (key.0 >> 32);
+        ContentHash(mixed.wrapping_mul(self.step_inverse) ^ parent.0)
+    }
+
+    /// The content hash of one block. `tokens` are those it covers: one more than its own with
+    /// [`Window::OneTokenAhead`].
+    pub fn content(&self, tokens: &[u32], extras: &Extras<'_>) -> ContentHash {
+        let context = self.with_adapter(extras.adapter);
+        let context = self.with_salt(context, extras.salt);
+        self.tokens_in(self.with_media(context, extras.media), tokens)
+    }
+
+    /// Appends the keys of the prompt's full blocks to `keys`.
+    pub fn keys(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
+        let size = prompt.block_size.get() as usize;
+        let blocks = prompt.full_blocks().0 as usize;
+        keys.reserve(blocks);
+        let every = self.with_adapter(prompt.adapter);
+        let first = self.with_salt(every, prompt.salt);
+        if blocks == 0 {
+            return;
+        }
+        if prompt.media.is_empty() && prompt.window == Window::Plain {
+            let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
+            let parent = self.child(self.root, self.tokens_in(first, head));
+            keys.push(parent);
+            match size {
+                16 => self.chain::<16>(every, parent, rest, keys),
+                32 => self.chain::<32>(every, parent, rest, keys),
+                64 => self.chain::<64>(every, parent, rest, keys),
+                _ => self.chain_any(every, parent, rest.chunks_exact(size), keys),
+            }
+        } else {
+            self.keys_with_extras(prompt, every, first, keys);
+        }
+    }
+
+    fn chain<const SIZE: usize>(&self, context: u64, mut parent: BlockKey, tokens: &[u32], keys: &mut Vec<BlockKey>) {
+        let (blocks, _) = tokens.as_chunks::<SIZE>();
+        keys.extend(blocks.iter().map(|block| {
+            parent = self.child(parent, self.tokens_in(context, block));
+            parent
+        }));
+    }
+
+    fn chain_any<'t>(
+        &self,
+        context: u64,
+        mut parent: BlockKey,
+        blocks: impl Iterator<Item = &'t [u32]>,
+        keys: &mut Vec<BlockKey>,
+    ) {
+        keys.extend(blocks.map(|block| {
+            parent = self.child(parent, self.tokens_in(context, block));
+            parent
+        }));
+    }
+
+    fn keys_with_extras(&self, prompt: &Prompt<'_>, every: u64, first: u64, keys: &mut Vec<BlockKey>) {
+        let size = prompt.block_size.get() as usize;
+        let covered = match prompt.window {
+            Window::Plain => size,
+            Window::OneTokenAhead => size + 1,
+        };
+        let mut parent = self.root;
+        let mut media = prompt.media;
+        for block in 0..prompt.full_blocks().0 as usize {
+            let start = block * size;
+            // What ended before this block will not come again.
+            while media.first().is_some_and(|m| end_of(m) <= start as u64) {
+                media = &media[1..];
+            }
+            let mut context = if block == 0 { first } else { every };
+            for thing in media
+                .iter()
+                .take_while(|m| u64::from(m.start.0) < (start + size) as u64)
+            {
+                if end_of(thing) > start as u64 {
+                    context = self.with_media(context, &[(thing.id, i64::from(thing.start.0) - start as i64)]);
+                }
+            }
+            parent = self.child(parent, self.tokens_in(context, &prompt.tokens[start..start + covered]));
+            keys.push(parent);
+        }
+    }
+
+    fn with_adapter(&self, adapter: Option<&AdapterName>) -> u64 {
+        self.absorb(0, FIELD_ADAPTER, adapter.map_or("", |a| a.as_str()))
+    }
+
+    fn with_salt(&self, context: u64, salt: Option<&CacheSalt>) -> u64 {
+        self.absorb(context, FIELD_SALT, salt.map_or("", |s| s.as_str()))
+    }
+
+    fn with_media(&self, context: u64, media: &[(MediaId, i64)]) -> u64 {
+        media.iter().fold(context, |context, (id, start)| {
+            let named = fold(context ^ self.lanes[6] ^ FIELD_MEDIA, id.0 ^ self.lanes[7]);
+            fold(named ^ self.lanes[5], start.cast_unsigned() ^ self.lanes[6])
+        })
+    }
+
+    fn absorb(&self, context: u64, field: u64, text: &str) -> u64 {
+        if text.is_empty() {
+            return context;
+        }
+        fold(
+            context ^ self.lanes[6] ^ field,
+            hash_bytes(text.as_bytes()) ^ self.lanes[7],
+        )
+    }
+
+    /// Two lanes take two words each per round; an incomplete round is padded with zeros, and the length is mixed in
+    /// at the end, so that padding is never taken for tokens.
+    #[inline(always)]
+    fn tokens_in(&self, context: u64, tokens: &[u32]) -> ContentHash {
+        let [k0, k1, k2, k3, k4, k5, _, _] = self.lanes;
+        let (mut a, mut b) = (context ^ k0, context ^ k1);
+        let (rounds, rest) = tokens.as_chunks::<8>();
+        for round in rounds {
+            (a, b) = (
+                fold(word(round[0], round[1]) ^ k2, word(round[2], round[3]) ^ a),
+                fold(word(round[4], round[5]) ^ k3, word(round[6], round[7]) ^ b),
+            );
+        }
+        if !rest.is_empty() {
+            let mut round = [0_u32; 8];
+            round[..rest.len()].copy_from_slice(rest);
+            a = fold(word(round[0], round[1]) ^ k2, word(round[2], round[3]) ^ a);
+            b = fold(word(round[4], round[5]) ^ k3, word(round[6], round[7]) ^ b);
+        }
+        ContentHash(fold(a ^ k4 ^ tokens.len() as u64, b ^ k5))
+    }
+}
+
+const FIELD_ADAPTER: u64 = 1;
+const FIELD_SALT: u64 = 2;
+const FIELD_MEDIA: u64 = 3;
+
+fn end_of(media: &Media) -> u64 {
+    u64::from(media.start.0) + u64::from(media.length.0)
+}
+
+#[inline(always)]
+fn word(low: u32, high: u32) -> u64 {
+    u64::from(low) | (u64::from(high) << 32)
+}
+
+/// Both halves of a 128-bit product, folded together.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+const fn split_mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Newton's iteration doubles the number of right bits; an odd number is its own inverse in the lowest three.
+const fn inverse_of_odd(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut round = 0;
+    while round < 5 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        round += 1;
+    }
+    inverse
+}
+
+/// A 64-bit hash of a name. Not keyed: names are absorbed through keyed constants afterwards, and labels mean something
+/// only within their rank.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
+    const A: u64 = 0x2d35_8dcc_aa6c_78a5;
+    const B: u64 = 0x8bb8_4b93_962e_acc9;
+    let mut state = fold(bytes.len() as u64 ^ A, B);
+    for chunk in bytes.chunks(8) {
+        let mut padded = [0; 8];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        state = fold(state ^ u64::from_le_bytes(padded) ^ A, B) ^ state.rotate_left(29);
+    }
+    split_mix(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hasher() -> KeyHasher {
+        KeyHasher::new(HashSeed::PUBLIC)
+    }
+
+    fn keys_of(prompt: &Prompt<'_>) -> Vec<BlockKey> {
+        let mut keys = Vec::new();
+        hasher().keys(prompt, &mut keys);
+        keys
+    }
+
+    fn size(tokens: u32) -> BlockSize {
+        BlockSize::new(tokens).unwrap()
+    }
+
+    #[test]
+    fn only_full_blocks_have_keys() {
+        let tokens: Vec<u32> = (0..40).collect();
+        assert_eq!(keys_of(&Prompt::text(&tokens, size(16))).len(), 2);
+        assert_eq!(keys_of(&Prompt::text(&tokens[..15], size(16))).len(), 0);
+        assert_eq!(keys_of(&Prompt::text(&[], size(16))).len(), 0);
+        let ahead = Prompt {
+            window: Window::OneTokenAhead,
+            ..Prompt::text(&tokens[..33], size(16))
+        };
+        assert_eq!(keys_of(&ahead).len(), 2);
+        let short = Prompt {
+            tokens: &tokens[..32],
+            ..ahead
+        };
+        assert_eq!(keys_of(&short).len(), 1);
+    }
+
+    #[test]
+    fn each_thing_that_changes_content_changes_every_key_after_it() {
+        let tokens: Vec<u32> = (0..64).collect();
+        let plain = Prompt::text(&tokens, size(16));
+        let (adapter, salt) = (AdapterName::new("sql"), CacheSalt::new("tenant"));
+        let image = [Media {
+            id: MediaId::new("cat"),
+            start: Tokens(20),
+            length: Tokens(4),
+        }];
+        let moved = [Media {
+            start: Tokens(21),
+            ..image[0]
+        }];
+        let other = [Media {
+            id: MediaId::new("dog"),
+            ..image[0]
+        }];
+        let base = keys_of(&plain);
+        let variants = [
+            (
+                0,
+                Prompt {
+                    adapter: Some(&adapter),
+                    ..plain
+                },
+            ),
+            (
+                0,
+                Prompt {
+                    salt: Some(&salt),
+                    ..plain
+                },
+            ),
+            (
+                0,
+                Prompt {
+                    window: Window::OneTokenAhead,
+                    ..plain
+                },
+            ),
+            (1, Prompt { media: &image, ..plain }),
+            (1, Prompt { media: &moved, ..plain }),
+            (1, Prompt { media: &other, ..plain }),
+        ];
+        let mut seen = base.clone();
+        for (first_changed, variant) in variants {
+            let keys = keys_of(&variant);
+            assert_eq!(keys[..first_changed], base[..first_changed], "{variant:?}");
+            assert!(
+                keys[first_changed..].iter().all(|key| !seen.contains(key)),
+                "{variant:?}"
+            );
+            seen.extend(&keys[first_changed..]);
+        }
+    }
+
+    #[test]
+    fn an_empty_adapter_or_salt_is_none() {
+        let tokens: Vec<u32> = (0..32).collect();
+        let plain = Prompt::text(&tokens, size(16));
+        let (adapter, salt) = (AdapterName::new(""), CacheSalt::new(""));
+        assert_eq!(
+            keys_of(&plain),
+            keys_of(&Prompt {
+                adapter: Some(&adapter),
+                salt: Some(&salt),
+                ..plain
+            })
+        );
+    }
+
+    #[test]
+    fn an_adapter_is_not_taken_for_a_salt_of_the_same_spelling() {
+        let tokens: Vec<u32> = (0..16).collect();
+        let plain = Prompt::text(&tokens, size(16));
+        let (adapter, salt) = (AdapterName::new("x"), CacheSalt::new("x"));
+        assert_ne!(
+            keys_of(&Prompt {
+                adapter: Some(&adapter),
+                ..plain
+            }),
+            keys_of(&Prompt {
+                salt: Some(&salt),
+                ..plain
+            })
+        );
+    }
+
+    #[test]
+    fn an_image_over_several_blocks_marks_each_of_them() {
+        let tokens = [7; 64];
+        let image = [Media {
+            id: MediaId::new("cat"),
+            start: Tokens(10),
+            length: Tokens(30),
+        }];
+        let with = keys_of(&Prompt {
+            media: &image,
+            ..Prompt::text(&tokens, size(16))
+        });
+        let hasher = hasher();
+        let mut parent = hasher.root();
+        for (block, start) in [(0, Some(10)), (1, Some(-6)), (2, Some(-22)), (3, None)] {
+            let media: Vec<(MediaId, i64)> = start.map(|s| (image[0].id, s)).into_iter().collect();
+            parent = hasher.child(
+                parent,
+                hasher.content(
+                    &tokens[..16],
+                    &Extras {
+                        media: &media,
+                        ..Extras::default()
+                    },
+                ),
+            );
+            assert_eq!(with[block], parent, "block {block}");
+        }
+    }
+
+    #[test]
+    fn seeds_disagree_and_say_so() {
+        let other = KeyHasher::new(HashSeed::new(1));
+        assert_ne!(other.seed_id(), hasher().seed_id());
+        assert_ne!(other.root(), hasher().root());
+        let high = KeyHasher::new(HashSeed::new(1 << 64));
+        assert_ne!(high.seed_id(), other.seed_id());
+        assert_eq!(format!("{:?}", HashSeed::new(42)), "HashSeed(secret)");
+    }
+
+    #[test]
+    fn padding_is_not_taken_for_tokens() {
+        let hasher = hasher();
+        let none = Extras::default();
+        let mut seen = Vec::new();
+        for length in 0..40 {
+            let hash = hasher.content(&vec![0; length], &none);
+            assert!(!seen.contains(&hash), "length {length}");
+            seen.push(hash);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn content_comes_back_out_of_a_key(seed: u128, parent: u64, content: u64) {
+            let hasher = KeyHasher::new(HashSeed::new(seed));
+            let key = hasher.child(BlockKey(parent), ContentHash(content));
+            prop_assert_eq!(hasher.content_of(BlockKey(parent), key), ContentHash(content));
+        }
+
+        #[test]
+        fn queries_and_events_name_blocks_alike(
+            tokens in prop::collection::vec(any::<u32>(), 0..200),
+            block in 1_u32..40,
+            ahead: bool,
+            adapter in prop::option::of("[a-c]{0,2}"),
+            salt in prop::option::of("[a-c]{0,2}"),
+        ) {
+            let hasher = hasher();
+            let adapter = adapter.map(AdapterName::new);
+            let salt = salt.map(CacheSalt::new);
+            let window = if ahead { Window::OneTokenAhead } else { Window::Plain };
+            let prompt = Prompt {
+                tokens: &tokens,
+                block_size: size(block),
+                window,
+                adapter: adapter.as_ref(),
+                salt: salt.as_ref(),
+                media: &[],
+            };
+            let mut parent = hasher.root();
+            let mut expected = Vec::new();
+            for number in 0..prompt.full_blocks().0 as usize {
+                let start = number * block as usize;
+                let covered = &tokens[start..start + block as usize + usize::from(ahead)];
+                let salt = if number == 0 { salt.as_ref() } else { None };
+                parent = hasher.child(parent, hasher.content(covered, &Extras { adapter: adapter.as_ref(), salt, media: &[] }));
+                expected.push(parent);
+            }
+            prop_assert_eq!(keys_of(&prompt), expected);
+        }
+
+        #[test]
+        fn one_flipped_bit_changes_about_half_of_a_key(tokens in prop::collection::vec(any::<u32>(), 16), bit in 0..512_usize) {
+            let hasher = hasher();
+            let mut flipped = tokens.clone();
+            flipped[bit / 32] ^= 1 << (bit % 32);
+            let of = |tokens: &[u32]| hasher.child(hasher.root(), hasher.content(tokens, &Extras::default())).0;
+            let changed = (of(&tokens) ^ of(&flipped)).count_ones();
+            prop_assert!((8..=56).contains(&changed), "{} bits changed", changed);
+        }
+    }
+}

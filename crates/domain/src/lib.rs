@@ -1,0 +1,18 @@
+//! What are workers, ranks, tokens, blocks, tiers, roles and events, and how is a block named?
+//!
+//! Every other crate speaks in these words. Nothing here does IO, reads a clock or draws randomness.
+//!
+//! - [`units`]: counts that must not be mixed up ([`Tokens`], [`Blocks`], [`BlockSize`]);
+//! - [`fleet`]: who exists ([`WorkerId`], [`RankId`], [`Role`], [`Tier`], names of models and adapters);
+//! - [`event`]: what engines say about their caches ([`KvEvent`]);
+//! - [`key`]: how tokens become block keys ([`KeyHasher`]).
+
+pub mod event;
+pub mod fleet;
+pub mod key;
+pub mod units;
+
+pub use event::{ClearScope, EventId, KvChange, KvEvent, Label, Removed, Stored, StoredBlock};
+pub use fleet::{AdapterName, CacheGroup, CacheSalt, DpRank, ModelName, RankId, RequestId, Role, Tier, WorkerId};
+pub use key::{BlockKey, ContentHash, Extras, HashSeed, KeyHasher, Media, MediaId, Prompt, Window};
+pub use units::{BlockSize, Blocks, Tokens};
