@@ -1,0 +1,107 @@
+//! How do our index and our hash compare with those of the nearest peers? Same machine, same process, same workload.
+//!
+//! What is measured and how to read it is in `README.md`.
+
+mod alloc;
+mod args;
+mod catalog;
+mod churn;
+mod contender;
+mod dynamo;
+mod exact;
+mod fleet;
+mod growth;
+mod hash;
+mod lineup;
+mod log;
+mod lookups;
+mod measure;
+mod memory;
+mod mooncake;
+mod oracle;
+#[cfg(feature = "ours")]
+mod ours;
+mod queries;
+mod report;
+mod rng;
+mod smg;
+mod speed;
+mod targets;
+mod threads;
+mod workload;
+
+use std::process::ExitCode;
+
+use args::{Command, IndexArgs, Output};
+use mooncake::TraceError;
+use report::Report;
+use speed::Depth;
+use targets::Target;
+use workload::Scenario;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args().skip(1)) {
+        Ok(Command::Index(args)) => match run_index(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Ok(Command::Hash(output)) => {
+            run_hash(output);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Help) => {
+            print!("{}", args::USAGE);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("homing-bench: {error}");
+    ExitCode::FAILURE
+}
+
+fn run_index(args: &IndexArgs) -> Result<(), TraceError> {
+    let sequences = args.size.pick(10_000, 400);
+    let mut report = Report::default();
+    exact::run(&mut report);
+    churn::run(args, &mut report)?;
+    for workers in &args.workers {
+        let depth = if *workers == targets::middle(args) {
+            Depth::Threads
+        } else {
+            Depth::Plain
+        };
+        speed::run(Scenario::main(*workers, sequences), depth, args.size, &mut report);
+    }
+    for segments in [8, 64] {
+        let scenario = Scenario {
+            segments,
+            ..Scenario::main(64, sequences)
+        };
+        speed::run(scenario, Depth::Plain, args.size, &mut report);
+    }
+    for scenario in memory::scenarios(sequences) {
+        memory::run(scenario, args.size, &mut report);
+    }
+    growth::run(args.size, &mut report);
+    print_report("index", &report, &targets::index(args, sequences, &report), args.output);
+    Ok(())
+}
+
+fn run_hash(output: Output) {
+    let mut report = Report::default();
+    hash::run(&mut report);
+    print_report("hash", &report, &targets::hash(&report), output);
+}
+
+fn print_report(command: &str, report: &Report, targets: &[Target], output: Output) {
+    match output {
+        Output::Json => println!("{}", report.json(command, targets)),
+        Output::Table => println!("{}", report.tables(targets)),
+    }
+}

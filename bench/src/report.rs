@@ -1,0 +1,248 @@
+//! What was measured? Rows, as tables for a person or as one object for a script.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::lineup::{ALL, OURS};
+use crate::measure::median;
+use crate::targets::Target;
+
+/// Names of the parts of the benchmark.
+pub mod section {
+    /// Lookups, alone.
+    pub const LOOKUP: &str = "lookups";
+    /// Stores and removals in bulk.
+    pub const EVENTS: &str = "events";
+    /// Lookups on several threads.
+    pub const THREADS: &str = "reader threads";
+    /// Lookups beside a writer.
+    pub const WRITING: &str = "while events are applied";
+    /// Churn of a trace.
+    pub const CHURN: &str = "churn";
+    /// Bytes.
+    pub const MEMORY: &str = "memory";
+    /// Wrong answers.
+    pub const EXACT: &str = "wrong answers";
+    /// How we grow.
+    pub const GROWTH: &str = "growth";
+    /// Hashing.
+    pub const HASH: &str = "hash";
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Times, bytes, errors.
+    Lower,
+    /// Rates.
+    Higher,
+}
+
+/// One figure of one contender.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The part of the benchmark.
+    pub section: &'static str,
+    /// The workload.
+    pub case: String,
+    /// What was measured, with its unit.
+    pub metric: String,
+    /// Of whom.
+    pub contender: &'static str,
+    /// The figure.
+    pub value: f64,
+    /// Which way is better.
+    pub better: Better,
+    /// For us: how many times better than the best peer, from paired rounds. `None`: as the figures say.
+    pub ratio: Option<f64>,
+}
+
+/// All rows of a run.
+#[derive(Default)]
+pub struct Report {
+    /// In the order of measuring.
+    pub rows: Vec<Row>,
+}
+
+/// Our figure against the best peer's.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// Ours.
+    pub ours: f64,
+    /// The best peer's.
+    pub peer: Option<f64>,
+    /// How many times better we are.
+    pub ratio: Option<f64>,
+}
+
+/// What a measurement is about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The part of the benchmark.
+    pub section: &'static str,
+    /// The workload.
+    pub case: &'a str,
+    /// What was measured, with its unit.
+    pub metric: &'a str,
+    /// Which way is better.
+    pub better: Better,
+}
+
+impl Report {
+    /// Adds a row for each contender from its figures in paired rounds: their median, and for us the median over rounds
+    /// of the ratio to the best peer.
+    pub fn rounds(&mut self, about: About<'_>, figures: &[(&'static str, Vec<f64>)]) {
+        let ours = figures.iter().find(|(name, _)| *name == OURS);
+        let peers = figures.iter().filter(|(name, _)| *name != OURS);
+        let middle = |of: &&(&str, Vec<f64>)| median(&of.1);
+        let best = match about.better {
+            Better::Lower => peers.min_by(|a, b| middle(a).total_cmp(&middle(b))),
+            Better::Higher => peers.max_by(|a, b| middle(a).total_cmp(&middle(b))),
+        };
+        let ratio = ours.zip(best).map(|((_, ours), (_, peer))| {
+            let ratios = ours.iter().zip(peer).map(|(ours, peer)| match about.better {
+                Better::Lower => peer / ours,
+                Better::Higher => ours / peer,
+            });
+            median(&ratios.collect::<Vec<_>>())
+        });
+        for (name, figures) in figures {
+            self.rows.push(Row {
+                section: about.section,
+                case: about.case.to_owned(),
+                metric: about.metric.to_owned(),
+                contender: name,
+                value: median(figures),
+                better: about.better,
+                ratio: ratio.filter(|ratio| *name == OURS && ratio.is_finite()),
+            });
+        }
+    }
+
+    /// Adds one figure of one contender.
+    pub fn single(&mut self, about: About<'_>, contender: &'static str, value: f64) {
+        self.rounds(about, &[(contender, vec![value])]);
+    }
+
+    /// The rows of one measurement.
+    pub fn find(&self, section: &str, case: &str, metric: &str) -> impl Iterator<Item = &Row> {
+        self.rows
+            .iter()
+            .filter(move |row| row.section == section && row.case == case && row.metric == metric)
+    }
+
+    /// Us against the best peer; `None` where we did not take part.
+    pub fn compare(&self, section: &str, case: &str, metric: &str) -> Option<Comparison> {
+        let ours = self.find(section, case, metric).find(|row| row.contender == OURS)?;
+        let peers = self.find(section, case, metric).filter(|row| row.contender != OURS);
+        let best = match ours.better {
+            Better::Lower => peers.map(|row| row.value).min_by(f64::total_cmp),
+            Better::Higher => peers.map(|row| row.value).max_by(f64::total_cmp),
+        };
+        let plain = best.map(|peer| match ours.better {
+            Better::Lower => peer / ours.value,
+            Better::Higher => ours.value / peer,
+        });
+        Some(Comparison {
+            ours: ours.value,
+            peer: best,
+            ratio: ours.ratio.or(plain).filter(|ratio| ratio.is_finite()),
+        })
+    }
+
+    /// Everything as one object.
+    pub fn json(&self, command: &str, targets: &[Target]) -> Value {
+        json!({
+            "benchmark": command,
+            "peers": { "dynamo-kv-router": "1.6.1", "kv-index": "2.0.0" },
+            "targets": targets.iter().map(Target::json).collect::<Vec<_>>(),
+            "rows": self.rows.iter().map(row_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Everything as tables: one for each part and workload, in the order of measuring.
+    pub fn tables(&self, targets: &[Target]) -> String {
+        let mut text = String::new();
+        for table in distinct(self.rows.iter().map(|row| (row.section, row.case.as_str()))) {
+            let _ = writeln!(text, "\n{}: {}\n{:50}{}", table.0, table.1, "", header());
+            let rows = self.rows.iter().filter(|row| (row.section, row.case.as_str()) == table);
+            for metric in distinct(rows.map(|row| row.metric.as_str())) {
+                let _ = writeln!(text, "{metric:50}{}", self.line(table.0, table.1, metric));
+            }
+        }
+        text + &target_table(targets)
+    }
+
+    fn line(&self, section: &str, case: &str, metric: &str) -> String {
+        let mut line = String::new();
+        for name in ALL {
+            let row = self.find(section, case, metric).find(|row| row.contender == name);
+            let figure = row.map_or_else(|| "-".to_owned(), |row| figure(row.value));
+            let _ = write!(line, "{figure:>18}");
+        }
+        let ratio = self.compare(section, case, metric).and_then(|found| found.ratio);
+        let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}x"));
+        let _ = write!(line, "{ratio:>9}");
+        line
+    }
+}
+
+/// Each item once, where it came first.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+fn header() -> String {
+    let [ours, tree, positional, smg] = ALL;
+    format!("{ours:>18}{tree:>18}{positional:>18}{smg:>18}{:>9}", "ratio")
+}
+
+fn target_table(targets: &[Target]) -> String {
+    let mut text = format!(
+        "\n{:78}{:>12}{:>12}{:>9}{:>9}\n",
+        "targets", "homing", "best peer", "ratio", "goal"
+    );
+    for target in targets {
+        let of = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
+        let met = if target.met { "met" } else { "NOT MET" };
+        let _ = writeln!(
+            text,
+            "{:78}{:>12}{:>12}{:>9}{:>9}  {met}",
+            target.name,
+            of(target.ours),
+            of(target.peer),
+            of(target.ratio),
+            figure(target.goal)
+        );
+    }
+    text
+}
+
+/// A number with as many digits as mean something.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.01 || size == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+fn row_json(row: &Row) -> Value {
+    json!({
+        "section": row.section,
+        "case": row.case,
+        "metric": row.metric,
+        "contender": row.contender,
+        "value": row.value,
+        "better": match row.better { Better::Lower => "lower", Better::Higher => "higher" },
+        "ratio": row.ratio,
+    })
+}

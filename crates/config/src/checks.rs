@@ -1,0 +1,69 @@
+//! What must hold between fields?
+//!
+//! Ranges are checked knob by knob; what two knobs must be to each other is said here, once. A check that fails names
+//! both, with what they were set to and where.
+
+use crate::config::{CacheView, Config};
+use crate::table::KnobId;
+
+/// A rule about two knobs.
+#[derive(Debug)]
+pub struct Check {
+    /// The knob that the rule is about.
+    pub left: KnobId,
+    /// What it must be to the other, as it is said between their names.
+    pub rule: &'static str,
+    /// The other.
+    pub right: KnobId,
+    /// When the rule applies, as said after "when"; empty if always.
+    pub when: &'static str,
+    /// Whether it holds, or does not apply.
+    pub holds: fn(&Config) -> bool,
+}
+
+/// Every rule.
+pub static CHECKS: &[Check] = &[
+    Check {
+        left: KnobId::ApproximateMaxBlocks,
+        rule: "must not exceed",
+        right: KnobId::Capacity,
+        when: "`index.cache-view` is `approximate`",
+        holds: |config| {
+            config.index.cache_view != CacheView::Approximate || config.approximate.max_blocks <= config.index.capacity
+        },
+    },
+    Check {
+        left: KnobId::OrphansPerRank,
+        rule: "must not exceed",
+        right: KnobId::Capacity,
+        when: "",
+        holds: |config| config.index.orphans_per_rank <= config.index.capacity,
+    },
+    Check {
+        left: KnobId::DemoWorkers,
+        rule: "must not exceed",
+        right: KnobId::MaxRanks,
+        when: "",
+        holds: |config| config.demo.workers <= config.index.max_ranks,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass() {
+        let config = Config::default();
+        for check in CHECKS {
+            assert!((check.holds)(&config), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_about_two_different_knobs() {
+        for check in CHECKS {
+            assert_ne!(check.left, check.right);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What can be wrong with what an operator typed?
+//!
+//! Every message says which knob, what it was set to, what it may be, and where it was set. A secret is not repeated.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::resolve::{Setting, Source};
+
+/// One thing that is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The file is not there or not ours to read.
+    #[error("{}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file is not TOML. What stands there is not repeated: it could be a secret.
+    #[error("{file}:{line}: not TOML: {message}")]
+    NotToml {
+        /// The file.
+        file: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The file sets something that does not exist.
+    #[error("{file}: there is no knob `{key}`{}", suggestion(*.nearest))]
+    UnknownKey {
+        /// The file.
+        file: String,
+        /// The key, with its section.
+        key: String,
+        /// The knob that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// A value is not written as values of its knob are.
+    #[error("`{knob}` = {shown}, {place}: must be {expected}")]
+    Malformed {
+        /// The knob.
+        knob: &'static str,
+        /// What was typed, if it may be shown.
+        shown: Shown,
+        /// Where.
+        place: Source,
+        /// What is allowed.
+        expected: String,
+    },
+    /// A value lies outside of its knob's range.
+    #[error("`{knob}` = {shown}, {place}: out of range, must be {range}")]
+    OutOfRange {
+        /// The knob.
+        knob: &'static str,
+        /// What was typed.
+        shown: Shown,
+        /// Where.
+        place: Source,
+        /// What is allowed.
+        range: String,
+    },
+    /// Two values are each allowed, but not together.
+    #[error("`{}` = {}, {}: {rule} `{}` = {}, {}{}",
+        .left.knob().path, .left.shown(), .left.source, .right.knob().path, .right.shown(), .right.source, condition(.when))]
+    Disagree {
+        /// The one that the rule is about.
+        left: Box<Setting>,
+        /// The rule.
+        rule: &'static str,
+        /// The other.
+        right: Box<Setting>,
+        /// When the rule applies; empty if always.
+        when: &'static str,
+    },
+}
+
+/// What was typed, or that it is not shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Anyone may see it.
+    Text(String),
+    /// It could be a secret.
+    Hidden,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Hidden => f.write_str("(not shown)"),
+        }
+    }
+}
+
+/// Everything that is wrong, found in one go.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", lines(.problems))]
+pub struct Rejected {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+fn lines(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+fn suggestion(nearest: Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+fn condition(when: &str) -> String {
+    if when.is_empty() {
+        String::new()
+    } else {
+        format!(" (when {when})")
+    }
+}

@@ -1,0 +1,99 @@
+//! What does the file say?
+//!
+//! TOML; a section per first part of a path. Numbers may be bare or quoted with a unit: `ttl = 120`, `ttl = "2m"`.
+//! A key that no knob has is a problem, and the nearest name is suggested: a misspelt setting that is silently ignored is
+//! worse than one that stops the start.
+
+use toml::{Table, Value as Toml};
+
+use crate::error::{Problem, Shown};
+use crate::knob::Knob;
+use crate::resolve::{FileText, Source};
+use crate::table::{KNOBS, KnobId};
+
+/// The settings of `file`, as text. What is wrong with it goes to `problems`.
+pub(crate) fn read(file: &FileText, problems: &mut Vec<Problem>) -> Vec<(KnobId, String)> {
+    let mut reading = Reading {
+        file: &file.name,
+        found: Vec::new(),
+        problems,
+    };
+    match file.text.parse::<Table>() {
+        Ok(table) => reading.table("", &table),
+        Err(error) => reading.problems.push(Problem::NotToml {
+            file: file.name.clone(),
+            line: error.span().map_or(1, |span| line_of(&file.text, span.start)),
+            message: error.message().lines().next().unwrap_or_default().to_owned(),
+        }),
+    }
+    reading.found
+}
+
+struct Reading<'a> {
+    file: &'a str,
+    found: Vec<(KnobId, String)>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Reading<'_> {
+    fn table(&mut self, section: &str, table: &Table) {
+        for (key, value) in table {
+            let path = if section.is_empty() {
+                key.clone()
+            } else {
+                format!("{section}.{key}")
+            };
+            match (KnobId::of_path(&path), value) {
+                (Some(id), value) => self.setting(id, value),
+                (None, Toml::Table(inner)) if is_section(&path) => self.table(&path, inner),
+                (None, _) => self.problems.push(Problem::UnknownKey {
+                    file: self.file.to_owned(),
+                    nearest: nearest(&path),
+                    key: path,
+                }),
+            }
+        }
+    }
+
+    fn setting(&mut self, id: KnobId, value: &Toml) {
+        let text = match value {
+            Toml::String(text) => text.clone(),
+            Toml::Integer(number) => number.to_string(),
+            Toml::Float(number) => number.to_string(),
+            Toml::Boolean(_) | Toml::Datetime(_) | Toml::Array(_) | Toml::Table(_) => {
+                let knob = id.knob();
+                self.problems.push(Problem::Malformed {
+                    knob: knob.path,
+                    shown: Shown::Hidden,
+                    place: Source::File(self.file.to_owned()),
+                    expected: knob.kind.to_string(),
+                });
+                return;
+            }
+        };
+        self.found.push((id, text));
+    }
+}
+
+fn is_section(path: &str) -> bool {
+    KNOBS.iter().any(|knob| knob.section() == path)
+}
+
+/// The knob that someone who wrote `path` probably meant: of all names the one with the fewest edits, if those are few;
+/// else one whose last part is spelt the same in another section.
+fn nearest(path: &str) -> Option<&'static str> {
+    let names = KNOBS.iter().map(|knob| knob.path);
+    let (edits, name) = names
+        .map(|name| (strsim::damerau_levenshtein(path, name), name))
+        .min()?;
+    if edits <= path.len().max(name.len()) / 3 {
+        return Some(name);
+    }
+    let key = path.rsplit('.').next()?;
+    let same_key = |knob: &&Knob| knob.key() == key;
+    KNOBS.iter().find(same_key).map(|knob| knob.path)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
+}

@@ -1,0 +1,91 @@
+//! Which flags are there, and what did they say?
+//!
+//! Every knob is a flag of every subcommand that reads settings. A subcommand that has a section of its own also takes
+//! that section's flags without the section's name: `homing demo --workers 4` is `homing demo --demo-workers 4`.
+
+use clap::{Arg, ArgMatches, Command};
+
+use crate::table::KnobId;
+
+/// The flag that names the file.
+pub const FILE_FLAG: &str = "config";
+/// The variable that names the file.
+pub const FILE_VARIABLE: &str = "HOMING_CONFIG";
+
+/// Adds the flags of all knobs, and the one that names the file, to a subcommand.
+pub fn with_flags(command: Command) -> Command {
+    let own_section = command.get_name().to_owned();
+    let file = Arg::new(FILE_FLAG)
+        .long(FILE_FLAG)
+        .value_name("FILE")
+        .help(format!("The TOML file to read settings from [env: {FILE_VARIABLE}]"))
+        .help_heading("Settings");
+    let command = command.arg(file).after_help(
+        "Every setting is also a variable (--index-max-ranks is HOMING_INDEX_MAX_RANKS) and a key of the file (max-ranks in \
+         section [index]). A flag wins over a variable, a variable over the file.",
+    );
+    KnobId::ALL
+        .iter()
+        .fold(command, |command, &id| command.arg(flag(id, &own_section)))
+}
+
+/// What the flags said.
+pub fn given(matches: &ArgMatches) -> Vec<(KnobId, String)> {
+    let given = |&id: &KnobId| {
+        let text = matches.get_one::<String>(id.knob().path)?;
+        Some((id, text.clone()))
+    };
+    KnobId::ALL.iter().filter_map(given).collect()
+}
+
+fn flag(id: KnobId, own_section: &str) -> Arg {
+    let knob = id.knob();
+    let heading = match knob.section() {
+        "" => "Settings".to_owned(),
+        section => format!("Settings: {section}"),
+    };
+    let arg = Arg::new(knob.path)
+        .long(knob.flag())
+        .value_name("VALUE")
+        .help(format!("{} [{}; default {}]", knob.doc, knob.kind, knob.default))
+        .help_heading(heading);
+    if knob.section() == own_section {
+        arg.visible_alias(knob.key())
+    } else {
+        arg
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Vec<(KnobId, String)> {
+        let command = with_flags(Command::new("demo").no_binary_name(true));
+        given(&command.try_get_matches_from(arguments).unwrap())
+    }
+
+    #[test]
+    fn every_knob_is_a_flag() {
+        for &id in KnobId::ALL {
+            let flag = format!("--{}", id.knob().flag());
+            assert_eq!(parse(&[&flag, "x"]), [(id, "x".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn a_subcommand_drops_the_name_of_its_own_section() {
+        assert_eq!(parse(&["--workers", "4"]), [(KnobId::DemoWorkers, "4".to_owned())]);
+        let other = with_flags(Command::new("config").no_binary_name(true));
+        assert!(other.try_get_matches_from(["--workers", "4"]).is_err());
+    }
+
+    #[test]
+    fn the_command_is_well_formed_and_its_help_tells_range_and_default() {
+        let mut command = with_flags(Command::new("demo"));
+        command.clone().debug_assert();
+        let help = command.render_long_help().to_string();
+        assert!(help.contains("1 to 16384 ranks; default 1024"), "{help}");
+        assert!(help.contains("counted | set; default counted"), "{help}");
+    }
+}

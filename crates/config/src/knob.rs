@@ -1,0 +1,234 @@
+//! What is a knob, and which values does it take?
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use homing_domain::HashSeed;
+
+use crate::quantity;
+
+/// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
+#[derive(Debug)]
+pub struct Knob {
+    /// Its key in the file, with dots between sections: `index.max-ranks`. The other names are derived from it.
+    pub path: &'static str,
+    /// What it does, in a sentence or two.
+    pub doc: &'static str,
+    /// Its default, as an operator would write it.
+    pub default: &'static str,
+    /// Which values it takes.
+    pub kind: Kind,
+}
+
+/// Which values a knob takes.
+#[derive(Debug)]
+pub enum Kind {
+    /// A whole number of something.
+    Count(Unit, RangeInclusive<u64>),
+    /// A length of time. The range is in milliseconds.
+    Time(RangeInclusive<u64>),
+    /// A share of something.
+    Ratio(RangeInclusive<f64>),
+    /// One of a few words.
+    Choice(&'static [Choice]),
+    /// `public`, or a secret of up to 32 hexadecimal digits.
+    Seed,
+}
+
+/// What a count counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Tokens.
+    Tokens,
+    /// Blocks.
+    Blocks,
+    /// Ranks.
+    Ranks,
+    /// Workers.
+    Workers,
+    /// Sessions.
+    Sessions,
+    /// Turns of a session.
+    Turns,
+    /// Nothing: a mere number.
+    Number,
+}
+
+/// One of the words that a [`Kind::Choice`] takes.
+#[derive(Debug)]
+pub struct Choice {
+    /// The word.
+    pub name: &'static str,
+    /// What choosing it means.
+    pub doc: &'static str,
+}
+
+/// What a knob was set to: of the right kind and in range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Of a [`Kind::Count`].
+    Count(u64),
+    /// Of a [`Kind::Time`].
+    Time(Duration),
+    /// Of a [`Kind::Ratio`].
+    Ratio(f64),
+    /// Of a [`Kind::Choice`]: the place of the word in its list.
+    Choice(usize),
+    /// Of a [`Kind::Seed`].
+    Seed(HashSeed),
+}
+
+/// Why a text is not a value of a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not written as such values are.
+    Malformed,
+    /// It is, but lies outside of the range.
+    OutOfRange,
+}
+
+impl Knob {
+    /// Its flag, without the dashes before it: `index-max-ranks`.
+    pub fn flag(&self) -> String {
+        self.path.replace('.', "-")
+    }
+
+    /// Its variable: `HOMING_INDEX_MAX_RANKS`.
+    pub fn variable(&self) -> String {
+        format!("HOMING_{}", self.path.replace(['.', '-'], "_").to_uppercase())
+    }
+
+    /// The section of the file it is in; empty for those before the first section.
+    pub fn section(&self) -> &'static str {
+        self.path.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// Its key within its section.
+    pub fn key(&self) -> &'static str {
+        self.path.split_once('.').map_or(self.path, |(_, key)| key)
+    }
+
+    /// Whether its value must not be shown.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Seed)
+    }
+
+    /// What `text` says about this knob.
+    pub fn parse(&self, text: &str) -> Result<Value, Refusal> {
+        let text = text.trim();
+        match &self.kind {
+            Kind::Count(_, range) => within(range, quantity::count(text)).map(Value::Count),
+            Kind::Time(range) => {
+                within(range, quantity::millis(text)).map(|millis| Value::Time(Duration::from_millis(millis)))
+            }
+            Kind::Ratio(range) => within(range, quantity::ratio(text)).map(Value::Ratio),
+            Kind::Choice(choices) => {
+                let place = choices.iter().position(|choice| choice.name == text);
+                place.map(Value::Choice).ok_or(Refusal::Malformed)
+            }
+            Kind::Seed => quantity::seed(text).map(Value::Seed).ok_or(Refusal::Malformed),
+        }
+    }
+
+    /// The value as an operator would write it; a secret is not written.
+    pub fn show(&self, value: &Value) -> String {
+        match (value, &self.kind) {
+            (Value::Choice(place), Kind::Choice(choices)) => choices[*place].name.to_owned(),
+            (Value::Seed(seed), _) if *seed == HashSeed::PUBLIC => "public".to_owned(),
+            (Value::Seed(_), _) => "(secret)".to_owned(),
+            (Value::Count(count), _) => quantity::show_count(*count),
+            (Value::Time(time), _) => quantity::show_millis(time.as_millis() as u64),
+            (Value::Ratio(ratio), _) => ratio.to_string(),
+            (Value::Choice(place), _) => unreachable!("choice {place} of `{}`, which has none", self.path),
+        }
+    }
+}
+
+fn within<N: PartialOrd>(range: &RangeInclusive<N>, number: Option<N>) -> Result<N, Refusal> {
+    let number = number.ok_or(Refusal::Malformed)?;
+    if range.contains(&number) {
+        Ok(number)
+    } else {
+        Err(Refusal::OutOfRange)
+    }
+}
+
+impl fmt::Display for Kind {
+    /// The range, as help and errors say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(unit, range) => {
+                let (low, high) = (quantity::show_count(*range.start()), quantity::show_count(*range.end()));
+                write!(f, "{low} to {high}{}", unit.suffix())
+            }
+            Self::Time(range) => {
+                let (low, high) = (
+                    quantity::show_millis(*range.start()),
+                    quantity::show_millis(*range.end()),
+                );
+                write!(f, "{low} to {high}")
+            }
+            Self::Ratio(range) => write!(f, "{} to {}", range.start(), range.end()),
+            Self::Choice(choices) => {
+                let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
+                f.write_str(&names.join(" | "))
+            }
+            Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
+        }
+    }
+}
+
+impl Unit {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Tokens => " tokens",
+            Self::Blocks => " blocks",
+            Self::Ranks => " ranks",
+            Self::Workers => " workers",
+            Self::Sessions => " sessions",
+            Self::Turns => " turns",
+            Self::Number => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: Knob = Knob {
+        path: "index.max-ranks",
+        doc: "",
+        default: "4",
+        kind: Kind::Count(Unit::Ranks, 2..=9),
+    };
+
+    #[test]
+    fn every_name_comes_from_the_path() {
+        assert_eq!(RANKS.flag(), "index-max-ranks");
+        assert_eq!(RANKS.variable(), "HOMING_INDEX_MAX_RANKS");
+        assert_eq!((RANKS.section(), RANKS.key()), ("index", "max-ranks"));
+    }
+
+    #[test]
+    fn a_range_includes_both_ends() {
+        assert_eq!(RANKS.parse("2"), Ok(Value::Count(2)));
+        assert_eq!(RANKS.parse(" 9 "), Ok(Value::Count(9)));
+        assert_eq!(RANKS.parse("1"), Err(Refusal::OutOfRange));
+        assert_eq!(RANKS.parse("10"), Err(Refusal::OutOfRange));
+        assert_eq!(RANKS.parse("nine"), Err(Refusal::Malformed));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let seed = Knob {
+            kind: Kind::Seed,
+            ..RANKS
+        };
+        let value = seed.parse("c0ffee").unwrap();
+        assert_eq!(seed.show(&value), "(secret)");
+        assert!(!format!("{value:?}").contains("c0ffee"));
+        assert_eq!(seed.show(&seed.parse("public").unwrap()), "public");
+    }
+}

@@ -1,0 +1,38 @@
+//! What did the operator ask for?
+//!
+//! The only crate that reads files, flags and the environment. Every knob is declared once, in [`table`]: its name, what
+//! it means, its default, unit and range. Flags and their help, variables, file keys, range checks, error texts and the
+//! reference page all come from there.
+//!
+//! What was typed becomes what is true exactly once: [`resolve()`] turns [`Inputs`] into a [`Config`] of domain types, or
+//! into the list of everything that is wrong with them. Below this crate no `Option` means "use the default".
+//!
+//! **Invariant:** a flag wins over a variable, a variable over the file, the file over the default.
+//!
+//! **Invariant:** a secret is never shown, neither in an error nor in a listing nor by `Debug`.
+//!
+//! - [`table`]: the knobs, and [`knob`]: what a knob is;
+//! - [`quantity`]: how numbers with units are written;
+//! - [`mod@config`]: the typed result, and [`checks`]: what must hold between its fields;
+//! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
+//!   real ones;
+//! - [`mod@reference`]: the page `docs/reference/config.md`.
+
+pub mod checks;
+pub mod config;
+pub mod error;
+pub mod file;
+pub mod flags;
+pub mod knob;
+pub mod load;
+pub mod quantity;
+pub mod reference;
+pub mod resolve;
+pub mod table;
+
+pub use config::{Approximate, CacheView, Config, Demo, IndexLimits};
+pub use error::{Problem, Rejected};
+pub use knob::{Choice, Kind, Knob, Unit, Value};
+pub use load::{Colour, colour, load};
+pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
+pub use table::{KNOBS, KnobId};

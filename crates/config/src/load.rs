@@ -1,0 +1,69 @@
+//! Where do the real inputs come from? The one place of the product that reads flags, environment and settings files.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+
+use crate::error::{Problem, Rejected};
+use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
+use crate::resolve::{FileText, Inputs, Resolved, resolve};
+use crate::table::KnobId;
+
+/// Whether to write with colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Yes.
+    On,
+    /// No: nobody looks, or who looks does not want them.
+    Off,
+}
+
+/// Reads the flags in `matches`, the environment, and the file that either of them names.
+pub fn load(matches: &ArgMatches) -> Result<Resolved, Rejected> {
+    let named = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from);
+    let path = named.or_else(|| {
+        env::var_os(FILE_VARIABLE)
+            .filter(|name| !name.is_empty())
+            .map(PathBuf::from)
+    });
+    let file = path.map(read_file).transpose()?;
+    resolve(&Inputs {
+        flags: flags::given(matches),
+        variables: variables(),
+        file,
+    })
+}
+
+/// Whether to colour what is written to a stream that is, or is not, a terminal. `NO_COLOR` is honoured.
+pub fn colour(is_terminal: bool) -> Colour {
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if is_terminal && !refused {
+        Colour::On
+    } else {
+        Colour::Off
+    }
+}
+
+fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(FileText {
+            name: path.display().to_string(),
+            text,
+        }),
+        Err(error) => Err(Rejected {
+            problems: vec![Problem::Unreadable { file: path, error }],
+        }),
+    }
+}
+
+/// Only the variables of knobs are looked at. Others that begin alike are none of our business: orchestrators make some
+/// up from the names of services.
+fn variables() -> Vec<(KnobId, String)> {
+    let read = |&id: &KnobId| {
+        let value = env::var_os(id.knob().variable())?;
+        Some((id, value.to_string_lossy().into_owned()))
+    };
+    KnobId::ALL.iter().filter_map(read).collect()
+}

@@ -1,0 +1,171 @@
+//! Which knobs are there? This is the one place that says so.
+//!
+//! Each entry is: what it does (the doc comment), the [`KnobId`] that code refers to it by, its path, its default as an
+//! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
+//! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
+
+use crate::config::{COPIES_CHOICES, CacheView};
+use crate::knob::{Kind, Knob, Unit};
+
+macro_rules! knobs {
+    ($( $(#[doc = $doc:literal])+ $id:ident = $path:literal, $default:literal, $kind:expr; )+) => {
+        /// Names a knob. The order is that of [`KNOBS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum KnobId {
+            $( $(#[doc = $doc])+ $id, )+
+        }
+
+        impl KnobId {
+            /// All of them, in the order of the reference page.
+            pub const ALL: &'static [Self] = &[$( Self::$id ),+];
+        }
+
+        /// Every knob.
+        pub static KNOBS: &[Knob] = &[$( Knob {
+            path: $path,
+            doc: concat!($($doc),+).trim_ascii(),
+            default: $default,
+            kind: $kind,
+        } ),+];
+    };
+}
+
+impl KnobId {
+    /// What it names.
+    pub fn knob(self) -> &'static Knob {
+        &KNOBS[self as usize]
+    }
+
+    /// The knob whose path in the file is `path`.
+    pub fn of_path(path: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|id| id.knob().path == path)
+    }
+}
+
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+
+knobs! {
+    /// How many tokens make a block. Must be what the engines use: blocks of another size are other blocks.
+    BlockSize = "block-size", "16", Kind::Count(Unit::Tokens, 1..=1024);
+
+    /// Where the constants of the block hash come from. All parts of one deployment must agree. A secret makes crafted
+    /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
+    HashSeed = "hash.seed", "public", Kind::Seed;
+
+    /// Where knowledge of the engines' caches comes from.
+    CacheView = "index.cache-view", "events", Kind::Choice(CacheView::CHOICES);
+
+    /// How many distinct blocks one index keeps. When it is full, leaves are forgotten, and the ranks that held them are
+    /// marked as truncated.
+    Capacity = "index.capacity-blocks", "2^26", Kind::Count(Unit::Blocks, 1024..=1 << 31);
+
+    /// How many ranks one index can hold at once.
+    MaxRanks = "index.max-ranks", "1024", Kind::Count(Unit::Ranks, 1..=16_384);
+
+    /// How many blocks of a rank are kept while their parent is unknown. What comes beyond that is not kept, and the rank
+    /// is marked as truncated.
+    OrphansPerRank = "index.orphans-per-rank", "4096", Kind::Count(Unit::Blocks, 0..=1 << 20);
+
+    /// How it is understood that an engine announces a block which it announced before.
+    Copies = "index.copies", "counted", Kind::Choice(COPIES_CHOICES);
+
+    /// Over how long a time the recent uses of a block are counted.
+    HeatWindow = "index.heat-window", "60s", Kind::Time(1_000..=HOUR);
+
+    /// How long a block that was routed to a rank is taken to be there.
+    ApproximateTtl = "approximate.ttl", "120s", Kind::Time(1_000..=24 * HOUR);
+
+    /// How many blocks the approximate view keeps before the oldest are pruned.
+    ApproximateMaxBlocks = "approximate.max-blocks", "2^20", Kind::Count(Unit::Blocks, 1024..=1 << 31);
+
+    /// To which share of its maximum the approximate view is pruned.
+    ApproximatePruneTargetRatio = "approximate.prune-target-ratio", "0.8", Kind::Ratio(0.1..=1.0);
+
+    /// How many workers the demo's fleet has.
+    DemoWorkers = "demo.workers", "8", Kind::Count(Unit::Workers, 2..=256);
+
+    /// How many conversations go on in the demo.
+    DemoSessions = "demo.sessions", "400", Kind::Count(Unit::Sessions, 1..=100_000);
+
+    /// How many turns each of them has.
+    DemoTurns = "demo.turns", "6", Kind::Count(Unit::Turns, 1..=64);
+
+    /// How many blocks each worker of the demo can cache.
+    DemoCache = "demo.cache-blocks", "6000", Kind::Count(Unit::Blocks, 64..=1 << 20);
+
+    /// What the demo's workload is generated from. The same seed gives the same workload.
+    DemoSeed = "demo.seed", "1", Kind::Count(Unit::Number, 0..=1 << 53);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn defaults_are_in_range_and_written_as_they_are_shown() {
+        for knob in KNOBS {
+            let value = knob.parse(knob.default);
+            let value = value.unwrap_or_else(|refusal| panic!("{}: {refusal:?}", knob.path));
+            assert_eq!(knob.show(&value), knob.default, "{}", knob.path);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_in_every_form() {
+        let forms: [fn(&Knob) -> String; 3] = [|k| k.path.to_owned(), Knob::flag, Knob::variable];
+        for form in forms {
+            let names: BTreeSet<String> = KNOBS.iter().map(form).collect();
+            assert_eq!(names.len(), KNOBS.len());
+        }
+    }
+
+    #[test]
+    fn names_are_lower_case_words_in_at_most_one_section() {
+        for knob in KNOBS {
+            assert!(knob.path.matches('.').count() <= 1, "{}", knob.path);
+            for word in knob.path.split(['.', '-']) {
+                assert!(
+                    !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase()),
+                    "{}",
+                    knob.path
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn docs_are_sentences() {
+        for knob in KNOBS {
+            assert!(
+                knob.doc.ends_with('.') && knob.doc.len() > 20,
+                "{}: {:?}",
+                knob.path,
+                knob.doc
+            );
+            assert!(
+                !knob.doc.contains('|') && !knob.doc.contains('\n'),
+                "{}: {:?}",
+                knob.path,
+                knob.doc
+            );
+        }
+    }
+
+    #[test]
+    fn sections_are_not_scattered() {
+        let mut sections: Vec<&str> = KNOBS.iter().map(Knob::section).collect();
+        sections.dedup();
+        let distinct: BTreeSet<&str> = sections.iter().copied().collect();
+        assert_eq!(sections.len(), distinct.len(), "{sections:?}");
+    }
+
+    #[test]
+    fn an_id_finds_its_knob_and_back() {
+        for &id in KnobId::ALL {
+            assert_eq!(KnobId::of_path(id.knob().path), Some(id));
+        }
+        assert_eq!(KnobId::of_path("index"), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! The binary `homing`: subcommands, and nothing that decides.
+//!
+//! Each subcommand reads its settings through `homing-config`, does its work in a module of its own and prints. What it
+//! prints for people goes to standard output too, so that it can be piped; what went wrong goes to standard error.
+
+mod demo;
+mod show;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use homing_config::{Resolved, flags};
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    match run(&matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output through a pipe may stop reading.
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> Command {
+    let switch = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).action(ArgAction::SetTrue);
+        arg.help(help)
+    };
+    let demo = Command::new("demo")
+        .about("Show the prefix index at work on a generated workload")
+        .arg(switch("json", "Print one JSON object"))
+        .arg(switch("metrics", "Print the metrics as a scraper would read them").conflicts_with("json"));
+    let config = Command::new("config")
+        .about("Print the settings that hold, and where each came from")
+        .arg(switch("reference", "Print the reference page of all settings instead"));
+    let metrics = Command::new("metrics").about("Print the reference page of all metrics");
+    Command::new("homing")
+        .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(flags::with_flags(demo))
+        .subcommand(flags::with_flags(config))
+        .subcommand(metrics)
+}
+
+fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("demo", matches)) => run_demo(matches),
+        Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
+        Some(("config", matches)) => print(&effective(&settings(matches)?)),
+        Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
+        _ => unreachable!("clap knows no other subcommand"),
+    }
+}
+
+fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
+    let config = settings(matches)?.config;
+    let report = demo::run(&config)?;
+    if matches.get_flag("json") {
+        print(&format!("{}\n", demo::json::object(&config, &report)))?;
+    } else if matches.get_flag("metrics") {
+        print(&report.metrics.render())?;
+    } else {
+        let style = show::Style::of(homing_config::colour(io::stdout().is_terminal()));
+        print(&demo::story::tell(&config, &report, style))?;
+    }
+    let wrong = report.wrong_answers();
+    ensure!(
+        wrong == 0,
+        "{wrong} answers of the index were wrong; please report the seed and the settings"
+    );
+    Ok(())
+}
+
+fn settings(matches: &ArgMatches) -> anyhow::Result<Resolved> {
+    homing_config::load(matches).context("the settings cannot be used")
+}
+
+/// One line per knob: what it is set to, and where.
+fn effective(resolved: &Resolved) -> String {
+    let width = |text: fn(&homing_config::Setting) -> usize| resolved.settings.iter().map(text).max().unwrap_or(0);
+    let (names, values) = (width(|s| s.knob().path.len()), width(|s| s.shown().len()));
+    let line = |setting: &homing_config::Setting| {
+        let (path, shown, source) = (setting.knob().path, setting.shown(), &setting.source);
+        format!("{path:names$}  {shown:values$}  {source}\n")
+    };
+    resolved.settings.iter().map(line).collect()
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn settings_are_listed_with_their_sources() {
+        let matches = command().get_matches_from(["homing", "config", "--block-size", "64"]);
+        let (_, matches) = matches.subcommand().unwrap();
+        let inputs = homing_config::Inputs {
+            flags: flags::given(matches),
+            ..homing_config::Inputs::default()
+        };
+        let listed = effective(&homing_config::resolve(&inputs).unwrap());
+        let lines: Vec<&str> = listed.lines().collect();
+        assert_eq!(lines.len(), homing_config::KNOBS.len());
+        assert_eq!(
+            lines[0].split_whitespace().collect::<Vec<_>>().join(" "),
+            "block-size 64 from flag --block-size"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! How are numbers and bars written so that a person enjoys reading them?
+
+use homing_config::Colour;
+
+/// How to write: with colours and block characters for a terminal, in plain ASCII for everyone else.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    colour: Colour,
+}
+
+impl Style {
+    /// The style for an output with or without colours.
+    pub fn of(colour: Colour) -> Self {
+        Self { colour }
+    }
+
+    /// A heading.
+    pub fn bold(self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    /// Something good.
+    pub fn green(self, text: &str) -> String {
+        self.painted("32", text)
+    }
+
+    /// Something bad.
+    pub fn red(self, text: &str) -> String {
+        self.painted("31", text)
+    }
+
+    /// Something less important.
+    pub fn dim(self, text: &str) -> String {
+        self.painted("2", text)
+    }
+
+    /// A bar of `width` characters, of which `share` (0 to 1) are filled.
+    pub fn bar(self, share: f64, width: usize) -> String {
+        let filled = ((share.clamp(0.0, 1.0) * width as f64).round() as usize).min(width);
+        let (full, empty) = match self.colour {
+            Colour::On => ("█", "░"),
+            Colour::Off => ("#", "."),
+        };
+        format!(
+            "{}{}",
+            self.painted("36", &full.repeat(filled)),
+            self.dim(&empty.repeat(width - filled))
+        )
+    }
+
+    fn painted(self, code: &str, text: &str) -> String {
+        match self.colour {
+            Colour::On if !text.is_empty() => format!("\x1b[{code}m{text}\x1b[0m"),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// A whole number with commas.
+pub fn commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A large number in three digits or so.
+pub fn short(number: f64) -> String {
+    match number {
+        n if n >= 1e9 => format!("{:.1} G", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} M", n / 1e6),
+        n if n >= 1e4 => format!("{:.0} k", n / 1e3),
+        n => format!("{n:.0}"),
+    }
+}
+
+/// A share in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(commas(0), "0");
+        assert_eq!(commas(999), "999");
+        assert_eq!(commas(1_000), "1,000");
+        assert_eq!(commas(1_234_567), "1,234,567");
+        assert_eq!(short(9_999.0), "9999");
+        assert_eq!(short(12_345.0), "12 k");
+        assert_eq!(short(2_540_000.0), "2.5 M");
+        assert_eq!(percent(0.914), "91.4 %");
+    }
+
+    #[test]
+    fn a_bar_is_as_wide_as_asked() {
+        let plain = Style::of(Colour::Off);
+        assert_eq!(plain.bar(0.5, 4), "##..");
+        assert_eq!(plain.bar(-1.0, 3), "...");
+        assert_eq!(plain.bar(2.0, 3), "###");
+        assert!(Style::of(Colour::On).bar(0.5, 4).contains('█'));
+    }
+}

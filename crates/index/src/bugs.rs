@@ -1,0 +1,66 @@
+//! Would the tests notice? Mistakes that can be switched on one by one; each must be found by the property tests.
+
+/// A mistake of the kind that peers have made, or that we nearly made.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// A second copy is not counted, so that the first removal drops the block.
+    SetInsteadOfCounts,
+    /// A block stored into a hole does not let what lies behind it count again.
+    HoleNotRestored,
+    /// A removal in mid-run does not stop what lies behind from counting.
+    HoleIgnored,
+    /// An orphan that joins gets one copy too many.
+    OrphanJoinedTwice,
+    /// An orphan is placed right away, as if its sequence began with it.
+    OrphanAtRoot,
+    /// A draft is live from the start.
+    SwapVisibleBeforeFilled,
+    /// When a run grows, ranks that held all of it still count as holding all of it.
+    LevelNotUpdated,
+    /// A label counts for a rank although only another rank uses it.
+    ForeignLabelHonoured,
+    /// A tier is forgotten: a removal from the host takes the device's copy.
+    TierIgnored,
+    /// Clearing a rank leaves its orphans.
+    OrphansSurviveClear,
+    /// A slot is used again before it was swept.
+    SlotReusedUnswept,
+    /// A run that was cut short does not look for runs that continue what was cut.
+    DanglingForgotten,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::SetInsteadOfCounts,
+        Self::HoleNotRestored,
+        Self::HoleIgnored,
+        Self::OrphanJoinedTwice,
+        Self::OrphanAtRoot,
+        Self::SwapVisibleBeforeFilled,
+        Self::LevelNotUpdated,
+        Self::ForeignLabelHonoured,
+        Self::TierIgnored,
+        Self::OrphansSurviveClear,
+        Self::SlotReusedUnswept,
+        Self::DanglingForgotten,
+    ];
+}
+
+#[cfg(any(test, feature = "testing"))]
+macro_rules! planted {
+    ($config:expr, $bug:ident) => {
+        $config.bug == Some($crate::bugs::Bug::$bug)
+    };
+}
+
+#[cfg(not(any(test, feature = "testing")))]
+macro_rules! planted {
+    ($config:expr, $bug:ident) => {
+        false
+    };
+}
+
+pub(crate) use planted;

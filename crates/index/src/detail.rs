@@ -1,0 +1,277 @@
+//! What does one slot hold of one run, when it is more than "the first so many blocks, once each, on the device, under
+//! the run's own labels"? Holes, copies, lower tiers, cache groups and labels of its own are kept here, by the writer
+//! alone; readers see only how far the leading part reaches.
+//!
+//! **Invariant:** an offset in `plain` is held once, on the device, in group 0, under its primary label: the slot's own
+//! if there is one, else the run's. Everything else is a cell, with its label spelt out.
+
+use homing_domain::{CacheGroup, Label, Tier};
+
+use crate::Copies;
+use crate::bits::Bits;
+
+/// So many copies of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    label: u64,
+    count: u32,
+    offset: u16,
+    tier: u8,
+    group: u8,
+}
+
+impl Cell {
+    fn order(&self) -> (u16, u64, u8, u8) {
+        (self.offset, self.label, self.tier, self.group)
+    }
+}
+
+/// Labels of the slot's own for plain blocks.
+#[derive(Clone, Debug, Default)]
+struct OwnLabels {
+    at: Bits,
+    labels: Vec<u64>,
+}
+
+/// One kind of copy of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holding {
+    pub(crate) label: Label,
+    pub(crate) tier: Tier,
+    pub(crate) group: CacheGroup,
+}
+
+impl Holding {
+    fn is_plain(&self) -> bool {
+        self.tier == Tier::Device && self.group == CacheGroup(0)
+    }
+}
+
+/// What one slot holds of one run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Detail {
+    plain: Bits,
+    own: Option<Box<OwnLabels>>,
+    cells: Vec<Cell>,
+    /// Whether the run's count of slots with blocks beyond their leading part includes this one.
+    pub(crate) counted_beyond: bool,
+}
+
+impl Detail {
+    /// The first `count` blocks, plainly.
+    pub(crate) fn prefix(count: usize) -> Self {
+        Self {
+            plain: Bits::prefix(count),
+            ..Self::default()
+        }
+    }
+
+    /// Whether `label` names the block at `offset`. `run_label` is the run's own label there, as everywhere below.
+    pub(crate) fn binds(&self, offset: usize, label: Label, run_label: u64) -> bool {
+        self.plain.contains(offset) && self.primary(offset, run_label) == label.get()
+            || self.cells_at(offset).iter().any(|cell| cell.label == label.get())
+    }
+
+    /// Adds copies. Says whether the label names this block only since now.
+    pub(crate) fn add(&mut self, offset: usize, holding: Holding, count: u32, copies: Copies, run_label: u64) -> bool {
+        let bound = self.binds(offset, holding.label, run_label);
+        let label = holding.label.get();
+        if self.plain.contains(offset) && holding.is_plain() && self.primary(offset, run_label) == label {
+            if copies == Copies::Counted {
+                self.plain.remove(offset);
+                self.put_cell(offset, holding, count + 1);
+            }
+        } else if let Some(cell) = self.cell_mut(offset, &holding) {
+            if copies == Copies::Counted {
+                cell.count = cell.count.saturating_add(count);
+            }
+        } else if holding.is_plain() && count == 1 && !self.plain.contains(offset) {
+            self.set_plain(offset, label, run_label);
+        } else {
+            self.put_cell(offset, holding, count);
+        }
+        !bound
+    }
+
+    /// Takes one copy away. `None` if there is none; else whether the label names the block no more.
+    pub(crate) fn remove(&mut self, offset: usize, holding: Holding, run_label: u64) -> Option<bool> {
+        let label = holding.label.get();
+        if let Some(cell) = self.cell_mut(offset, &holding) {
+            cell.count -= 1;
+            let left = cell.count;
+            if left == 0 || left == 1 && holding.is_plain() && !self.plain.contains(offset) {
+                self.cells
+                    .retain(|cell| cell.order() != (offset as u16, label, holding.tier as u8, holding.group.0));
+                if left == 1 {
+                    self.set_plain(offset, label, run_label);
+                }
+            }
+        } else if self.plain.contains(offset) && holding.is_plain() && self.primary(offset, run_label) == label {
+            self.plain.remove(offset);
+        } else {
+            return None;
+        }
+        Some(!self.binds(offset, holding.label, run_label))
+    }
+
+    /// Takes all copies under a label away.
+    pub(crate) fn remove_label(&mut self, offset: usize, label: Label, run_label: u64) {
+        self.cells
+            .retain(|cell| cell.offset != offset as u16 || cell.label != label.get());
+        if self.plain.contains(offset) && self.primary(offset, run_label) == label.get() {
+            self.plain.remove(offset);
+        }
+    }
+
+    /// Takes everything at an offset away. Returns the labels that named it.
+    pub(crate) fn remove_all(&mut self, offset: usize, run_label: u64) -> Vec<Label> {
+        let labels = self.labels_at(offset, run_label);
+        self.plain.remove(offset);
+        self.cells.retain(|cell| cell.offset != offset as u16);
+        labels
+    }
+
+    /// Every label that names the block at `offset`, once.
+    pub(crate) fn labels_at(&self, offset: usize, run_label: u64) -> Vec<Label> {
+        let plain = self.plain.contains(offset).then(|| self.primary(offset, run_label));
+        let mut labels: Vec<u64> = self
+            .cells_at(offset)
+            .iter()
+            .map(|cell| cell.label)
+            .chain(plain)
+            .collect();
+        labels.sort_unstable();
+        labels.dedup();
+        labels.into_iter().map(Label::new).collect()
+    }
+
+    /// All copies at an offset.
+    pub(crate) fn holdings_at(&self, offset: usize, run_label: u64) -> Vec<(Holding, u32)> {
+        let plain = self.plain.contains(offset).then(|| {
+            let label = Label::new(self.primary(offset, run_label));
+            (
+                Holding {
+                    label,
+                    tier: Tier::Device,
+                    group: CacheGroup(0),
+                },
+                1,
+            )
+        });
+        let cells = self.cells_at(offset).iter().map(|cell| {
+            let holding = Holding {
+                label: Label::new(cell.label),
+                tier: Tier::ALL[cell.tier as usize],
+                group: CacheGroup(cell.group),
+            };
+            (holding, cell.count)
+        });
+        plain.into_iter().chain(cells).collect()
+    }
+
+    pub(crate) fn holds(&self, offset: usize) -> bool {
+        self.plain.contains(offset) || !self.cells_at(offset).is_empty()
+    }
+
+    /// The offsets at which something is held.
+    pub(crate) fn offsets(&self) -> Vec<usize> {
+        let mut offsets: Vec<usize> = self
+            .plain
+            .iter()
+            .chain(self.cells.iter().map(|cell| cell.offset as usize))
+            .collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets
+    }
+
+    /// How many leading blocks are held on tiers up to each tier.
+    pub(crate) fn cuts(&self) -> [u16; Tier::COUNT] {
+        Tier::ALL.map(|deepest| {
+            let mut cut = 0;
+            loop {
+                cut = self.plain.first_absent(cut);
+                if !self.cells_at(cut).iter().any(|cell| cell.tier <= deepest as u8) {
+                    return cut as u16;
+                }
+                cut += 1;
+            }
+        })
+    }
+
+    /// One more than the highest offset that is held.
+    pub(crate) fn end(&self) -> usize {
+        self.plain
+            .end()
+            .max(self.cells.last().map_or(0, |cell| cell.offset as usize + 1))
+    }
+
+    /// Whether the leading part says it all.
+    pub(crate) fn is_simple(&self) -> bool {
+        self.cells.is_empty() && self.uses_no_own_label() && self.plain.first_absent(0) == self.plain.end()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let own = self
+            .own
+            .as_ref()
+            .map_or(0, |own| own.labels.capacity() * 8 + own.at.end() / 8 + 64);
+        size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.plain.end() / 8 + own
+    }
+
+    fn uses_no_own_label(&self) -> bool {
+        self.own
+            .as_ref()
+            .is_none_or(|own| own.at.iter().all(|offset| !self.plain.contains(offset)))
+    }
+
+    fn primary(&self, offset: usize, run_label: u64) -> u64 {
+        match &self.own {
+            Some(own) if own.at.contains(offset) => own.labels[offset],
+            _ => run_label,
+        }
+    }
+
+    fn set_plain(&mut self, offset: usize, label: u64, run_label: u64) {
+        self.plain.insert(offset);
+        if label == run_label {
+            if let Some(own) = &mut self.own {
+                own.at.remove(offset);
+            }
+            return;
+        }
+        let own = self.own.get_or_insert_default();
+        if own.labels.len() <= offset {
+            own.labels.resize(offset + 1, 0);
+        }
+        own.at.insert(offset);
+        own.labels[offset] = label;
+    }
+
+    fn cells_at(&self, offset: usize) -> &[Cell] {
+        let start = self.cells.partition_point(|cell| (cell.offset as usize) < offset);
+        let count = self.cells[start..]
+            .iter()
+            .take_while(|cell| cell.offset as usize == offset)
+            .count();
+        &self.cells[start..start + count]
+    }
+
+    fn cell_mut(&mut self, offset: usize, holding: &Holding) -> Option<&mut Cell> {
+        let wanted = (offset as u16, holding.label.get(), holding.tier as u8, holding.group.0);
+        let index = self.cells.binary_search_by_key(&wanted, Cell::order).ok()?;
+        Some(&mut self.cells[index])
+    }
+
+    fn put_cell(&mut self, offset: usize, holding: Holding, count: u32) {
+        let cell = Cell {
+            label: holding.label.get(),
+            count,
+            offset: offset as u16,
+            tier: holding.tier as u8,
+            group: holding.group.0,
+        };
+        let index = self.cells.partition_point(|other| other.order() < cell.order());
+        self.cells.insert(index, cell);
+    }
+}

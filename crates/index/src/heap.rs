@@ -1,0 +1,295 @@
+//! Where does a run keep its keys? In extents of a log: space is taken at the end of the newest chunk, what is given
+//! back is only counted, and chunks that have become mostly empty are emptied by moving what is left (see
+//! `write/compact.rs`). So space has no holes that cannot be used again, and memory goes back to the system.
+//!
+//! An extent begins with a header word that says what it is, how long it is and which run owns it.
+//!
+//! **Invariant:** the sum of live words is what the owners' extents add up to; an extent never crosses chunks.
+//! Readers reach extents through a [`Directory`] that they hold; a chunk that left the directory lives on until its
+//! last reader is gone.
+
+use std::sync::Arc;
+
+use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Word address of an extent's header. 0 is no extent.
+pub(crate) type Addr = u32;
+
+/// What an extent holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Given back.
+    Free,
+    /// Keys and labels of a run.
+    Blocks,
+    /// The words of one set of slots.
+    Set,
+    /// The levels of a run that do not fit its record, and its coverage for lower tiers.
+    Extra,
+}
+
+/// A header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    /// Length in words, the header included.
+    pub(crate) words: u32,
+    /// The run it belongs to.
+    pub(crate) owner: u32,
+}
+
+impl Header {
+    fn encode(self) -> u64 {
+        (self.kind as u64) << 60 | u64::from(self.words) << 32 | u64::from(self.owner)
+    }
+
+    pub(crate) fn decode(word: u64) -> Self {
+        let kind = match word >> 60 {
+            1 => Kind::Blocks,
+            2 => Kind::Set,
+            3 => Kind::Extra,
+            _ => Kind::Free,
+        };
+        Self {
+            kind,
+            words: (word >> 32) as u32 & 0x0fff_ffff,
+            owner: word as u32,
+        }
+    }
+}
+
+/// The chunks that exist, as readers see them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Directory {
+    chunks: Vec<Option<Arc<Chunk>>>,
+}
+
+impl Directory {
+    /// The words from `addr` on, or `None` if that chunk is not (or no longer) known.
+    #[inline]
+    pub(crate) fn words(&self, addr: Addr) -> Option<&[AtomicU64]> {
+        let chunk = self.chunks.get(addr as usize / CHUNK_WORDS)?.as_ref()?;
+        Some(&chunk[addr as usize % CHUNK_WORDS..])
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    chunk: Arc<Chunk>,
+    used: u32,
+    live: u32,
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    parts: Vec<Option<Part>>,
+    /// The part that space is taken from.
+    head: usize,
+    /// The part being emptied, and how far.
+    victim: Option<(usize, u32)>,
+    live: u64,
+    used: u64,
+    /// Set when the directory that readers have is out of date.
+    pub(crate) changed: bool,
+}
+
+impl Heap {
+    pub(crate) fn new() -> Self {
+        let mut heap = Self {
+            parts: Vec::new(),
+            head: 0,
+            victim: None,
+            live: 0,
+            used: 0,
+            changed: true,
+        };
+        heap.open();
+        // Address 0 means "none".
+        heap.part_mut(0).used = 1;
+        heap
+    }
+
+    pub(crate) fn directory(&self) -> Directory {
+        Directory {
+            chunks: self
+                .parts
+                .iter()
+                .map(|part| part.as_ref().map(|p| p.chunk.clone()))
+                .collect(),
+        }
+    }
+
+    /// Words in extents that are owned.
+    pub(crate) fn live_words(&self) -> u64 {
+        self.live
+    }
+
+    /// Words in chunks.
+    pub(crate) fn reserved_words(&self) -> u64 {
+        self.parts.iter().flatten().count() as u64 * CHUNK_WORDS as u64
+    }
+
+    /// Takes an extent of `words` words, header included.
+    pub(crate) fn alloc(&mut self, kind: Kind, words: u32, owner: u32) -> Addr {
+        debug_assert!(words as usize <= CHUNK_WORDS / 8);
+        if self.part(self.head).used + words > CHUNK_WORDS as u32 {
+            self.open();
+        }
+        let head = self.head;
+        let part = self.part_mut(head);
+        let offset = part.used;
+        part.used += words;
+        part.live += words;
+        part.chunk[offset as usize].store(Header { kind, words, owner }.encode(), Ordering::Relaxed);
+        self.live += u64::from(words);
+        self.used += u64::from(words);
+        (head * CHUNK_WORDS) as u32 + offset
+    }
+
+    /// Gives an extent back. Its words stay readable until its chunk is emptied.
+    pub(crate) fn free(&mut self, addr: Addr) {
+        let header = self.header(addr);
+        debug_assert_ne!(header.kind, Kind::Free, "freed twice");
+        self.word(addr).store(
+            Header {
+                kind: Kind::Free,
+                ..header
+            }
+            .encode(),
+            Ordering::Relaxed,
+        );
+        self.part_mut(addr as usize / CHUNK_WORDS).live -= header.words;
+        self.live -= u64::from(header.words);
+    }
+
+    /// Says that an extent has another owner now.
+    pub(crate) fn set_owner(&mut self, addr: Addr, owner: u32) {
+        let header = self.header(addr);
+        self.word(addr)
+            .store(Header { owner, ..header }.encode(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn header(&self, addr: Addr) -> Header {
+        Header::decode(self.word(addr).load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn word(&self, addr: Addr) -> &AtomicU64 {
+        &self.words(addr)[0]
+    }
+
+    /// The words from `addr` to the end of its chunk.
+    #[inline]
+    pub(crate) fn words(&self, addr: Addr) -> &[AtomicU64] {
+        let part = self.part(addr as usize / CHUNK_WORDS);
+        &part.chunk[addr as usize % CHUNK_WORDS..]
+    }
+
+    /// Whether emptying a chunk would pay: more than a fifth of what was taken is not owned any more.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.victim.is_some() || self.used > self.live + self.live / 4 + CHUNK_WORDS as u64
+    }
+
+    /// The next extent to move out of the chunk that is being emptied, or `None` if a step ended with nothing to move.
+    /// Call again while [`Heap::is_sparse`].
+    pub(crate) fn next_to_move(&mut self, mut steps: u32) -> Option<(Addr, Header)> {
+        if self.victim.is_none() {
+            self.victim = self.emptiest().map(|index| (index, u32::from(index == 0)));
+        }
+        let (index, mut offset) = self.victim?;
+        while steps > 0 {
+            steps -= 1;
+            let part = self.part(index);
+            if offset >= part.used || part.live == 0 {
+                self.close(index);
+                return None;
+            }
+            let addr = (index * CHUNK_WORDS) as u32 + offset;
+            let header = self.header(addr);
+            offset += header.words;
+            self.victim = Some((index, offset));
+            if header.kind != Kind::Free {
+                return Some((addr, header));
+            }
+        }
+        None
+    }
+
+    fn emptiest(&self) -> Option<usize> {
+        let candidates = self.parts.iter().enumerate().filter(|(index, _)| *index != self.head);
+        candidates
+            .filter_map(|(index, part)| Some((part.as_ref()?.live, index)))
+            .min()
+            .map(|(_, index)| index)
+    }
+
+    fn close(&mut self, index: usize) {
+        let part = self.part(index);
+        debug_assert_eq!(part.live, 0, "an extent was left behind");
+        self.used -= u64::from(part.used) - u64::from(index == 0);
+        self.parts[index] = None;
+        self.victim = None;
+        self.changed = true;
+    }
+
+    fn open(&mut self) {
+        let part = Part {
+            chunk: Arc::new(Chunk::new()),
+            used: 0,
+            live: 0,
+        };
+        let free = self.parts.iter().position(Option::is_none);
+        self.head = free.unwrap_or(self.parts.len());
+        if self.head == self.parts.len() {
+            self.parts.push(Some(part));
+        } else {
+            self.parts[self.head] = Some(part);
+        }
+        if self.head == 0 {
+            self.part_mut(0).used = 1;
+        }
+        self.changed = true;
+    }
+
+    #[inline]
+    fn part(&self, index: usize) -> &Part {
+        self.parts[index]
+            .as_ref()
+            .expect("an address names a chunk that exists")
+    }
+
+    fn part_mut(&mut self, index: usize) -> &mut Part {
+        self.parts[index]
+            .as_mut()
+            .expect("an address names a chunk that exists")
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_that_was_given_back_comes_back() {
+        let mut heap = Heap::new();
+        let extents: Vec<Addr> = (0..3000).map(|owner| heap.alloc(Kind::Blocks, 1000, owner)).collect();
+        assert!(!heap.is_sparse());
+        let before = heap.reserved_words();
+        for addr in extents.iter().skip(1) {
+            heap.free(*addr);
+        }
+        let mut kept = extents[0];
+        while heap.is_sparse() {
+            if let Some((addr, header)) = heap.next_to_move(64) {
+                assert_eq!((addr, header.owner), (kept, 0));
+                kept = heap.alloc(header.kind, header.words, header.owner);
+                heap.free(addr);
+            }
+        }
+        assert_eq!(heap.live_words(), 1000);
+        assert_eq!(before / CHUNK_WORDS as u64, 12);
+        assert!(heap.reserved_words() <= 2 * CHUNK_WORDS as u64);
+        assert!(heap.directory().words(kept).is_some());
+    }
+}

@@ -1,0 +1,318 @@
+//! Which ranks hold this prefix? The reader's side: no lock, no waiting, no writes to shared memory.
+//!
+//! A query is a chain of keys. Equal keys mean equal prefixes, so one comparison with the last key of a run tells
+//! whether the whole run matches; only where it does not is the point of departure searched inside. At each run the set
+//! of ranks that are still in is met with those that hold the run.
+//!
+//! **Invariant:** an answer that is settled is the state at one instant during the call. Each visited run was found
+//! unchanged at the end, and so was the epoch of the published view; so everything read was true at the moment when the
+//! last of it was read.
+//!
+//! Cost: two dependent memory accesses per run on the path (table, record), and two or three more where the query
+//! departs in mid-run.
+
+use std::sync::Arc;
+
+use homing_domain::{BlockKey, Tier};
+
+use crate::answer::Answer;
+use crate::heap::Directory;
+use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER};
+use crate::slots::View;
+use crate::sync::{AtomicU64, Ordering, Published, fence};
+
+/// How often a lookup begins anew because the index changed under it.
+const ATTEMPTS: usize = 3;
+/// How often it looks again at a record that is being written.
+const GLANCES: usize = 64;
+
+/// What the writer and the readers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) view: Published<View>,
+    /// Raised after each change of the view.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) unsettled: AtomicU64,
+}
+
+/// Answers lookups on any thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The index changed under a walk.
+struct Moved;
+
+impl Reader {
+    /// Fills `answer` with how many leading blocks of `keys` each rank holds.
+    pub fn lookup(&self, keys: &[BlockKey], answer: &mut Answer) {
+        for _ in 0..ATTEMPTS {
+            if self.attempt(keys, answer).is_ok() {
+                answer.settle(true);
+                return;
+            }
+        }
+        answer.settle(false);
+        self.shared.unsettled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many lookups did not settle, since the index was made.
+    pub fn unsettled(&self) -> u64 {
+        self.shared.unsettled.load(Ordering::Relaxed)
+    }
+
+    fn attempt(&self, keys: &[BlockKey], answer: &mut Answer) -> Result<(), Moved> {
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        let guard = self.shared.view.load();
+        let view: &View = &guard;
+        answer.begin(&view.live);
+        let lower = walk(view, keys, Tier::Device, answer)?;
+        let device = (0, answer.level_count());
+        answer.set_span(Tier::Device, device);
+        for tier in [Tier::Host, Tier::Disk, Tier::External] {
+            let start = answer.level_count();
+            if lower {
+                walk(view, keys, tier, answer)?;
+                answer.set_span(tier, (start, answer.level_count()));
+            } else {
+                answer.set_span(tier, device);
+            }
+        }
+        let unchanged =
+            |(run, version): &(u32, u64)| view.records.get(*run).is_some_and(|record| record.is_still(*version));
+        if !answer.scratch.visited.iter().all(unchanged) {
+            return Err(Moved);
+        }
+        fence(Ordering::Acquire);
+        if self.shared.epoch.load(Ordering::Relaxed) != epoch {
+            return Err(Moved);
+        }
+        Ok(())
+    }
+}
+
+/// Follows the path of `keys` for blocks on tiers up to `deepest`. Says whether coverage for lower tiers differed
+/// anywhere on the way.
+fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> Result<bool, Moved> {
+    answer.scratch.alive.clear();
+    answer.scratch.alive.extend_from_slice(&view.live.words);
+    let mut lower = false;
+    let mut pos = 0;
+    while let Some(key) = keys.get(pos) {
+        let Some(fields) = find_run(view, key.0, answer)? else {
+            break;
+        };
+        lower |= fields.shape.flags & HAS_LOWER != 0;
+        let matched = matched_blocks(&view.heap, &fields, &keys[pos..])?;
+        meet_run(&view.heap, &fields, deepest, (pos as u32, matched as u32), answer)?;
+        pos += matched;
+        if fields.shape.flags & HAS_CHILDREN == 0 || answer.scratch.alive.iter().all(|word| *word == 0) {
+            break;
+        }
+    }
+    answer.emit(pos as u32, |scratch| &scratch.alive);
+    Ok(lower)
+}
+
+/// The run whose first block has this key, with its fields; noted as visited.
+fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>, Moved> {
+    for _ in 0..GLANCES {
+        let mut found = None;
+        let mut strange = false;
+        view.first_keys.find(key, |run| match view.records.get(run as u32) {
+            // A record of a newer view, or one that was given up: look again.
+            None => {
+                strange = true;
+                false
+            }
+            Some(record) => {
+                let version = record.version();
+                if version % 2 == 1 {
+                    strange = true;
+                    return false;
+                }
+                let fields = record.fields();
+                if fields.first != key {
+                    return false;
+                }
+                found = Some((run as u32, version, fields));
+                true
+            }
+        });
+        match found {
+            Some((run, version, fields)) => {
+                answer.scratch.visited.push((run, version));
+                return Ok(Some(fields));
+            }
+            None if strange => pause(),
+            None => return Ok(None),
+        }
+    }
+    Err(Moved)
+}
+
+#[cfg(not(shuttle))]
+fn pause() {
+    std::hint::spin_loop();
+}
+
+#[cfg(shuttle)]
+fn pause() {
+    shuttle::thread::yield_now();
+}
+
+/// How many blocks of the run the query goes along with. The first is known to match.
+fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Result<usize, Moved> {
+    let len = fields.shape.len as usize;
+    if keys.get(len.wrapping_sub(1)).is_some_and(|key| key.0 == fields.last) {
+        return Ok(len);
+    }
+    let reach = len.min(keys.len());
+    let stored = heap
+        .words(fields.blocks)
+        .and_then(|words| words.get(1..=reach))
+        .ok_or(Moved)?;
+    let same = |offset: usize| stored[offset].load(Ordering::Relaxed) == keys[offset].0;
+    // All that match come first, so the last that matches is searched: eight probes at once, because they do not wait
+    // for each other as those of a bisection do.
+    let (mut low, mut high) = (0, reach);
+    if reach < len && same(reach - 1) {
+        return Ok(reach);
+    }
+    while high - low > 16 {
+        let step = (high - low) / 8;
+        let matching = (1..8)
+            .map(|probe| same(low + probe * step))
+            .fold((0, true), |(count, all), matches| {
+                (count + usize::from(all && matches), all && matches)
+            });
+        low += matching.0 * step;
+        high = if matching.0 == 7 { high } else { low + step };
+    }
+    let rest = (low + 1..high).take_while(|offset| same(*offset)).count();
+    Ok(low + 1 + rest)
+}
+
+/// Lets those go on who hold all of the matched blocks, and notes how far the others came.
+fn meet_run(
+    heap: &Directory,
+    fields: &Fields,
+    deepest: Tier,
+    (pos, matched): (u32, u32),
+    answer: &mut Answer,
+) -> Result<(), Moved> {
+    answer.scratch.stay.fill(0);
+    answer.scratch.seen.fill(0);
+    let mut coverage = Coverage::of(heap, fields, deepest)?;
+    let scratch = &mut answer.scratch;
+    coverage
+        .full
+        .meet(&scratch.alive, &mut scratch.stay, heap)
+        .ok_or(Moved)?;
+    while let Some((cut, set)) = coverage.next_level()? {
+        let scratch = &mut answer.scratch;
+        if u32::from(cut) >= matched {
+            set.meet(&scratch.alive, &mut scratch.stay, heap).ok_or(Moved)?;
+            continue;
+        }
+        scratch.part.fill(0);
+        set.meet(&scratch.alive, &mut scratch.part, heap).ok_or(Moved)?;
+        for (seen, part) in scratch.seen.iter_mut().zip(&scratch.part) {
+            *seen |= part;
+        }
+        answer.emit(pos + u32::from(cut), |scratch| &scratch.part);
+    }
+    if pos > 0 {
+        let scratch = &mut answer.scratch;
+        for (((part, alive), stay), seen) in scratch
+            .part
+            .iter_mut()
+            .zip(&scratch.alive)
+            .zip(&scratch.stay)
+            .zip(&scratch.seen)
+        {
+            *part = alive & !stay & !seen;
+        }
+        answer.emit(pos, |scratch| &scratch.part);
+    }
+    std::mem::swap(&mut answer.scratch.alive, &mut answer.scratch.stay);
+    Ok(())
+}
+
+/// A run's coverage for one tier, read level by level.
+struct Coverage<'a> {
+    full: crate::sets::SlotSet,
+    inline: [(u16, crate::sets::SlotSet); 2],
+    taken: usize,
+    /// Pairs of a cut-off and a set.
+    rest: &'a [AtomicU64],
+}
+
+impl<'a> Coverage<'a> {
+    fn of(heap: &'a Directory, fields: &Fields, deepest: Tier) -> Result<Self, Moved> {
+        let [a, b] = fields.levels;
+        let inline = [(fields.shape.cuts[0], a), (fields.shape.cuts[1], b)];
+        if fields.extra == 0 {
+            return Ok(Self {
+                full: fields.full,
+                inline,
+                taken: 0,
+                rest: &[],
+            });
+        }
+        let words = heap.words(fields.extra).ok_or(Moved)?;
+        let (pairs, mut after) = split_pairs(words.get(1..).ok_or(Moved)?)?;
+        if deepest == Tier::Device || fields.shape.flags & HAS_LOWER == 0 {
+            return Ok(Self {
+                full: fields.full,
+                inline,
+                taken: 0,
+                rest: pairs,
+            });
+        }
+        for tier in [Tier::Host, Tier::Disk, Tier::External] {
+            let (full, rest) = after.split_first().ok_or(Moved)?;
+            let (pairs, next) = split_pairs(rest)?;
+            if tier == deepest {
+                let full = crate::sets::SlotSet(full.load(Ordering::Relaxed));
+                return Ok(Self {
+                    full,
+                    inline,
+                    taken: 2,
+                    rest: pairs,
+                });
+            }
+            after = next;
+        }
+        Err(Moved)
+    }
+
+    fn next_level(&mut self) -> Result<Option<(u16, crate::sets::SlotSet)>, Moved> {
+        while let Some(level) = self.inline.get(self.taken) {
+            self.taken += 1;
+            if !level.1.is_empty() {
+                return Ok(Some(*level));
+            }
+        }
+        match self.rest {
+            [cut, set, rest @ ..] => {
+                self.rest = rest;
+                let set = crate::sets::SlotSet(set.load(Ordering::Relaxed));
+                Ok(Some((cut.load(Ordering::Relaxed) as u16, set)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Words that begin with a number of pairs, split behind them.
+fn split_pairs(words: &[AtomicU64]) -> Result<(&[AtomicU64], &[AtomicU64]), Moved> {
+    let (count, rest) = words.split_first().ok_or(Moved)?;
+    let count = count.load(Ordering::Relaxed) as usize;
+    // A torn count must not be multiplied beyond what there is.
+    if count > rest.len() / 2 {
+        return Err(Moved);
+    }
+    Ok(rest.split_at(2 * count))
+}

@@ -1,0 +1,156 @@
+//! Which blocks wait for a parent that is not known? They are kept by content hash until the parent comes, and count for
+//! nothing until then. An engine names the parent by its label; a listing of what lies behind a hole names it by key.
+
+use homing_domain::{BlockKey, ContentHash, Label};
+use rustc_hash::FxHashMap;
+
+use crate::Copies;
+use crate::detail::Holding;
+
+/// What an orphan waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Awaited {
+    /// The block that the rank calls so.
+    Label(Label),
+    /// The block with this key.
+    Key(BlockKey),
+}
+
+/// A block whose parent is unknown on its rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Orphan {
+    pub(crate) parent: Awaited,
+    pub(crate) content: ContentHash,
+    pub(crate) holdings: Vec<(Holding, u32)>,
+}
+
+/// One rank's orphans.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    by_label: FxHashMap<Label, Orphan>,
+    /// Orphans by what they wait for, in the order in which they came.
+    by_parent: FxHashMap<Awaited, Vec<Label>>,
+}
+
+/// What became of an orphan that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Yes,
+    /// There were as many as may be.
+    No,
+}
+
+impl Orphans {
+    pub(crate) fn len(&self) -> usize {
+        self.by_label.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_label.is_empty()
+    }
+
+    pub(crate) fn contains(&self, label: Label) -> bool {
+        self.by_label.contains_key(&label)
+    }
+
+    /// Keeps a copy of a block that waits for `parent`, unless that would be one orphan more than `limit`.
+    pub(crate) fn add(
+        &mut self,
+        parent: Awaited,
+        content: ContentHash,
+        (holding, added): (Holding, u32),
+        copies: Copies,
+        limit: usize,
+    ) -> Kept {
+        let kept = self.by_label.len();
+        match self.by_label.get_mut(&holding.label) {
+            Some(orphan) if orphan.parent == parent && orphan.content == content => {
+                match orphan.holdings.iter_mut().find(|(held, _)| *held == holding) {
+                    Some((_, count)) if copies == Copies::Counted => *count = count.saturating_add(added),
+                    Some(_) => {}
+                    None => orphan.holdings.push((holding, added)),
+                }
+                return Kept::Yes;
+            }
+            // It waits for something else than before: what it was is gone.
+            Some(_) => {
+                self.take(holding.label);
+            }
+            None if kept >= limit => return Kept::No,
+            None => {}
+        }
+        self.insert(
+            holding.label,
+            Orphan {
+                parent,
+                content,
+                holdings: vec![(holding, added)],
+            },
+        );
+        Kept::Yes
+    }
+
+    pub(crate) fn insert(&mut self, label: Label, orphan: Orphan) {
+        self.by_parent.entry(orphan.parent).or_default().push(label);
+        self.by_label.insert(label, orphan);
+    }
+
+    /// Takes an orphan out.
+    pub(crate) fn take(&mut self, label: Label) -> Option<Orphan> {
+        let orphan = self.by_label.remove(&label)?;
+        if let Some(siblings) = self.by_parent.get_mut(&orphan.parent) {
+            siblings.retain(|sibling| *sibling != label);
+            if siblings.is_empty() {
+                self.by_parent.remove(&orphan.parent);
+            }
+        }
+        Some(orphan)
+    }
+
+    /// Takes out all that waited for this.
+    pub(crate) fn take_children(&mut self, parent: Awaited) -> Vec<(Label, Orphan)> {
+        let labels = self.by_parent.get(&parent).cloned().unwrap_or_default();
+        labels
+            .into_iter()
+            .filter_map(|label| self.take(label).map(|orphan| (label, orphan)))
+            .collect()
+    }
+
+    /// Takes one copy away. Says whether there was one.
+    pub(crate) fn remove(&mut self, holding: Holding) -> bool {
+        let Some(orphan) = self.by_label.get_mut(&holding.label) else {
+            return false;
+        };
+        let Some(index) = orphan.holdings.iter().position(|(held, _)| *held == holding) else {
+            return false;
+        };
+        orphan.holdings[index].1 -= 1;
+        if orphan.holdings[index].1 == 0 {
+            orphan.holdings.swap_remove(index);
+        }
+        if orphan.holdings.is_empty() {
+            self.take(holding.label);
+        }
+        true
+    }
+
+    /// Keeps only the copies that `keep` accepts.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Holding) -> bool) {
+        for orphan in self.by_label.values_mut() {
+            orphan.holdings.retain(|(holding, _)| keep(holding));
+        }
+        let gone: Vec<Label> = self
+            .by_label
+            .iter()
+            .filter(|(_, orphan)| orphan.holdings.is_empty())
+            .map(|(label, _)| *label)
+            .collect();
+        for label in gone {
+            self.take(label);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Label, &Orphan)> {
+        self.by_label.iter().map(|(label, orphan)| (*label, orphan))
+    }
+}

@@ -1,0 +1,377 @@
+//! What does a reader see of a run? One cache line.
+//!
+//! | word | content |
+//! |---|---|
+//! | 0 | version: odd while the writer is at it, and for ever after in a record that is not in use |
+//! | 1, 2 | key of the first block, key of the last |
+//! | 3 | number of blocks, the cut-offs of the two inline levels, flags |
+//! | 4 | the slots that hold all of it |
+//! | 5, 6 | the slots that hold the first so many blocks, for the two inline levels |
+//! | 7 | where keys and labels are, and where further levels and lower tiers are |
+//!
+//! **Invariant:** versions only grow, over every use of a record. A reader who finds the same even version before and
+//! after has read one state. A slot is in at most one of the sets, and in none if it does not hold the first block.
+
+use std::sync::Arc;
+
+use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::heap::Addr;
+use crate::sets::SlotSet;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Number of a run. 0 is none.
+pub(crate) type RunId = u32;
+
+/// No run is longer; an offset fits 13 bits.
+#[cfg(not(shuttle))]
+pub(crate) const MAX_RUN: usize = 1 << 13;
+/// No run is longer: an extent must fit the small chunks used under the schedule explorer.
+#[cfg(shuttle)]
+pub(crate) const MAX_RUN: usize = 12;
+
+/// There are no more runs than this; a run and an offset fit a table's value.
+pub(crate) const MAX_RUNS: usize = 1 << 27;
+
+const RECORD_WORDS: usize = 8;
+const PER_CHUNK: usize = CHUNK_WORDS / RECORD_WORDS;
+
+/// Some run follows a block of this one.
+pub(crate) const HAS_CHILDREN: u16 = 1;
+/// Coverage for lower tiers differs from that for the device and is in the extra extent.
+pub(crate) const HAS_LOWER: u16 = 2;
+
+/// The shape word, decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) len: u16,
+    pub(crate) cuts: [u16; 2],
+    pub(crate) flags: u16,
+}
+
+impl Shape {
+    #[inline]
+    pub(crate) fn decode(word: u64) -> Self {
+        Self {
+            len: word as u16,
+            cuts: [(word >> 16) as u16, (word >> 32) as u16],
+            flags: (word >> 48) as u16,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        u64::from(self.len)
+            | u64::from(self.cuts[0]) << 16
+            | u64::from(self.cuts[1]) << 32
+            | u64::from(self.flags) << 48
+    }
+}
+
+/// The content of a record, decoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) shape: Shape,
+    pub(crate) full: SlotSet,
+    pub(crate) levels: [SlotSet; 2],
+    pub(crate) blocks: Addr,
+    pub(crate) extra: Addr,
+}
+
+/// One run's line.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a>(&'a [AtomicU64; RECORD_WORDS]);
+
+impl Record<'_> {
+    /// The version, before the fields are read.
+    #[inline]
+    pub(crate) fn version(self) -> u64 {
+        self.0[0].load(Ordering::Acquire)
+    }
+
+    /// Whether the version is still the same, after the fields (and whatever they lead to) were read.
+    #[inline]
+    pub(crate) fn is_still(self, version: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.0[0].load(Ordering::Relaxed) == version
+    }
+
+    #[inline]
+    pub(crate) fn fields(self) -> Fields {
+        let word = |index: usize| self.0[index].load(Ordering::Relaxed);
+        let places = word(7);
+        Fields {
+            first: word(1),
+            last: word(2),
+            shape: Shape::decode(word(3)),
+            full: SlotSet(word(4)),
+            levels: [SlotSet(word(5)), SlotSet(word(6))],
+            blocks: places as u32,
+            extra: (places >> 32) as u32,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn first(self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn shape(self) -> Shape {
+        Shape::decode(self.0[3].load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn blocks(self) -> Addr {
+        self.0[7].load(Ordering::Relaxed) as u32
+    }
+
+    /// The writer begins to change the record, or anything that readers reach only through it.
+    pub(crate) fn begin(self) {
+        let version = self.0[0].load(Ordering::Relaxed);
+        debug_assert_eq!(version % 2, 0, "writes do not nest");
+        self.0[0].store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    pub(crate) fn put(self, fields: &Fields) {
+        let put = |index: usize, word: u64| self.0[index].store(word, Ordering::Relaxed);
+        put(1, fields.first);
+        put(2, fields.last);
+        put(3, fields.shape.encode());
+        put(4, fields.full.0);
+        put(5, fields.levels[0].0);
+        put(6, fields.levels[1].0);
+        put(7, u64::from(fields.blocks) | u64::from(fields.extra) << 32);
+    }
+
+    /// The writer is done.
+    pub(crate) fn end(self) {
+        let version = self.0[0].load(Ordering::Relaxed);
+        debug_assert_eq!(version % 2, 1);
+        self.0[0].store(version + 1, Ordering::Release);
+    }
+}
+
+/// The records that exist, as readers see them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecordDirectory {
+    chunks: Vec<Arc<Chunk>>,
+}
+
+impl RecordDirectory {
+    #[inline]
+    pub(crate) fn get(&self, run: RunId) -> Option<Record<'_>> {
+        record_in(self.chunks.get(run as usize / PER_CHUNK)?, run)
+    }
+}
+
+#[inline]
+fn record_in(chunk: &Chunk, run: RunId) -> Option<Record<'_>> {
+    let (records, _) = chunk.as_chunks::<RECORD_WORDS>();
+    records.get(run as usize % PER_CHUNK).map(Record)
+}
+
+/// What only the writer knows of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunMeta {
+    /// The run that this one follows, after which of its blocks; 0 at the beginning of a sequence, or if dangling.
+    pub(crate) parent: RunId,
+    /// Runs that follow this one, as a list through their own `next` and `prev`.
+    pub(crate) first_kid: RunId,
+    pub(crate) next: RunId,
+    pub(crate) prev: RunId,
+    /// Blocks before the first of this run.
+    pub(crate) depth: u32,
+    pub(crate) parent_offset: u16,
+    /// At least one more than the highest offset that a child follows.
+    pub(crate) kid_reach: u16,
+    /// Slots with details about this run.
+    pub(crate) details: u16,
+    /// Of those, slots that hold blocks beyond their leading part.
+    pub(crate) beyond: u16,
+    /// The block before this run is not in the index.
+    pub(crate) dangling: bool,
+    /// Written to since the hand of the clock passed.
+    pub(crate) recent: bool,
+    /// In the list of runs to be cut shorter.
+    pub(crate) untrimmed: bool,
+    pub(crate) in_use: bool,
+}
+
+#[derive(Debug)]
+struct Part {
+    chunk: Arc<Chunk>,
+    meta: Box<[RunMeta]>,
+    free: Vec<u16>,
+}
+
+/// All runs: the writer's side.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    parts: Vec<Part>,
+    live: usize,
+    /// Set when the directory that readers have is out of date.
+    pub(crate) changed: bool,
+}
+
+impl Runs {
+    pub(crate) fn new() -> Self {
+        let mut runs = Self {
+            parts: Vec::new(),
+            live: 0,
+            changed: true,
+        };
+        runs.open();
+        // Run 0 means "none".
+        runs.parts[0].free.retain(|index| *index != 0);
+        runs
+    }
+
+    pub(crate) fn directory(&self) -> RecordDirectory {
+        RecordDirectory {
+            chunks: self.parts.iter().map(|part| part.chunk.clone()).collect(),
+        }
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Numbers in use or not: all are below this.
+    pub(crate) fn bound(&self) -> RunId {
+        (self.parts.len() * PER_CHUNK) as RunId
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.parts.len() * (CHUNK_WORDS * 8 + PER_CHUNK * size_of::<RunMeta>())) as u64
+    }
+
+    /// A record that is not in use, in the lowest part that has one. Its version is odd until it is published.
+    /// `None` when there are as many runs as can be numbered.
+    pub(crate) fn take(&mut self) -> Option<RunId> {
+        let part = match self.parts.iter().position(|part| !part.free.is_empty()) {
+            Some(part) => part,
+            None if self.parts.len() * PER_CHUNK < MAX_RUNS => {
+                self.open();
+                self.parts.len() - 1
+            }
+            None => return None,
+        };
+        let index = self.parts[part].free.pop()?;
+        let run = (part * PER_CHUNK) as RunId + RunId::from(index);
+        *self.meta_mut(run) = RunMeta {
+            recent: true,
+            in_use: true,
+            ..RunMeta::default()
+        };
+        self.live += 1;
+        Some(run)
+    }
+
+    /// The record is not in use any more. Its version must have been made odd.
+    pub(crate) fn give_back(&mut self, run: RunId) {
+        debug_assert_eq!(self.record(run).version() % 2, 1);
+        *self.meta_mut(run) = RunMeta::default();
+        self.parts[run as usize / PER_CHUNK]
+            .free
+            .push((run as usize % PER_CHUNK) as u16);
+        self.live -= 1;
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, run: RunId) -> Record<'_> {
+        record_in(&self.parts[run as usize / PER_CHUNK].chunk, run).expect("every part has all its records")
+    }
+
+    #[inline]
+    pub(crate) fn meta(&self, run: RunId) -> &RunMeta {
+        &self.parts[run as usize / PER_CHUNK].meta[run as usize % PER_CHUNK]
+    }
+
+    #[inline]
+    pub(crate) fn meta_mut(&mut self, run: RunId) -> &mut RunMeta {
+        &mut self.parts[run as usize / PER_CHUNK].meta[run as usize % PER_CHUNK]
+    }
+
+    /// Whether the highest part could be emptied into the others with room to spare.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let rest = self.parts.len().saturating_sub(1) * PER_CHUNK;
+        self.parts.len() > 1 && self.live * 8 < rest * 7
+    }
+
+    /// Some run in the highest part, or `None` after an empty part was dropped.
+    pub(crate) fn highest(&mut self) -> Option<RunId> {
+        let part = self.parts.len() - 1;
+        let found = self.parts[part].meta.iter().position(|meta| meta.in_use);
+        if found.is_none() && part > 0 {
+            self.parts.pop();
+            self.changed = true;
+        }
+        found.map(|index| (part * PER_CHUNK + index) as RunId)
+    }
+
+    fn open(&mut self) {
+        let chunk = Chunk::new();
+        for (index, word) in chunk.iter().enumerate() {
+            // A record that is not in use has an odd version.
+            if index % RECORD_WORDS == 0 {
+                word.store(1, Ordering::Relaxed);
+            }
+        }
+        self.parts.push(Part {
+            chunk: Arc::new(chunk),
+            meta: vec![RunMeta::default(); PER_CHUNK].into(),
+            free: (0..PER_CHUNK as u16).rev().collect(),
+        });
+        self.changed = true;
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_notices_a_write() {
+        let mut runs = Runs::new();
+        let run = runs.take().unwrap();
+        let record = runs.record(run);
+        assert_eq!(record.version() % 2, 1);
+        record.put(&Fields {
+            first: 5,
+            ..Fields::default()
+        });
+        record.end();
+        let version = record.version();
+        assert_eq!((version % 2, record.first()), (0, 5));
+        assert!(record.is_still(version));
+        record.begin();
+        assert!(!record.is_still(version));
+        record.end();
+        assert!(!record.is_still(version));
+    }
+
+    #[test]
+    fn versions_grow_over_uses_of_a_record() {
+        let mut runs = Runs::new();
+        let run = runs.take().unwrap();
+        runs.record(run).end();
+        let version = runs.record(run).version();
+        runs.record(run).begin();
+        runs.give_back(run);
+        assert_eq!(runs.take(), Some(run));
+        runs.record(run).end();
+        assert!(runs.record(run).version() > version);
+    }
+
+    #[test]
+    fn shapes_survive_their_encoding() {
+        let shape = Shape {
+            len: 8192,
+            cuts: [1, 8191],
+            flags: HAS_CHILDREN | HAS_LOWER,
+        };
+        assert_eq!(Shape::decode(shape.encode()), shape);
+    }
+}

@@ -1,0 +1,50 @@
+//! Which atomics are these? The standard ones, or those of the schedule explorer when tests are built for it
+//! (`RUSTFLAGS="--cfg shuttle"`). Nothing else in this crate names an atomic type.
+
+#[cfg(not(shuttle))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering, fence};
+
+use std::sync::Arc;
+
+/// A value that one writer replaces as a whole and that readers hold on to without waiting.
+#[cfg(not(shuttle))]
+#[derive(Debug)]
+pub(crate) struct Published<T>(arc_swap::ArcSwap<T>);
+
+#[cfg(not(shuttle))]
+impl<T> Published<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<T>> {
+        self.0.load()
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        self.0.store(value);
+    }
+}
+
+/// The same under the schedule explorer, which does not know `arc-swap`.
+#[cfg(shuttle)]
+#[derive(Debug)]
+pub(crate) struct Published<T>(shuttle::sync::Mutex<Arc<T>>);
+
+#[cfg(shuttle)]
+impl<T> Published<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn load(&self) -> Arc<T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = value;
+    }
+}

@@ -1,0 +1,13 @@
+//! What the index must answer, and ways to find out whether it does.
+//!
+//! [`Oracle`] is the specification: half a page that is slow and obviously right. [`Step`] is one operation of an
+//! arbitrary sequence, and [`Pair`] applies a sequence to an index and to an oracle and compares them.
+
+mod oracle;
+mod pair;
+mod steps;
+mod verify;
+
+pub use oracle::Oracle;
+pub use pair::{Mismatch, Pair};
+pub use steps::{Script, Step};

@@ -1,0 +1,275 @@
+//! Which answer is right? The naive model that every answer of the index is compared with.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use homing_domain::{BlockKey, CacheGroup, ClearScope, ContentHash, KeyHasher, Label, RankId, Removed, Stored, Tier};
+
+use crate::Copies;
+
+/// Where the block that a rank calls by some label is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Its ancestors are known, so it has a key.
+    At(BlockKey),
+    /// Its parent, called by this label, is not known on the rank.
+    Waiting { parent: Label, content: ContentHash },
+}
+
+/// What one rank holds: each label names one block, and has so many copies per tier and cache group.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    places: HashMap<Label, Place>,
+    copies: BTreeMap<(Label, Tier, CacheGroup), u32>,
+    /// Labels in `Waiting`, in the order in which they came.
+    waiting: Vec<Label>,
+    /// The parent of every block that was ever placed.
+    parents: HashMap<BlockKey, BlockKey>,
+    set: bool,
+    truncated: bool,
+}
+
+/// The naive model of an index.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    hasher: KeyHasher,
+    orphans_per_rank: usize,
+    ranks: BTreeMap<RankId, Held>,
+}
+
+impl Oracle {
+    /// An empty one that forgets orphans beyond the given number per rank.
+    pub fn new(hasher: KeyHasher, orphans_per_rank: usize) -> Self {
+        Self {
+            hasher,
+            orphans_per_rank,
+            ranks: BTreeMap::new(),
+        }
+    }
+
+    /// A rank joins, or is replaced by an empty one.
+    pub fn add_rank(&mut self, rank: RankId, copies: Copies) {
+        self.ranks.insert(
+            rank,
+            Held {
+                set: copies == Copies::Set,
+                ..Held::default()
+            },
+        );
+    }
+
+    /// A rank leaves.
+    pub fn drop_rank(&mut self, rank: RankId) {
+        self.ranks.remove(&rank);
+    }
+
+    /// Blocks came, each stored in turn.
+    pub fn store(&mut self, rank: RankId, stored: &Stored) {
+        let (hasher, limit) = (self.hasher, self.orphans_per_rank);
+        let Some(held) = self.ranks.get_mut(&rank) else { return };
+        let mut parent = match stored.parent {
+            None => Some(hasher.root()),
+            Some(label) => held.key_of(label),
+        };
+        let mut parent_label = stored.parent;
+        for block in &stored.blocks {
+            let copy = (block.label, stored.tier, stored.group);
+            parent = match (parent, held.key_of(block.label)) {
+                (Some(parent), _) => {
+                    let key = hasher.child(parent, block.content);
+                    held.parents.insert(key, parent);
+                    Some(held.place(&hasher, key, copy))
+                }
+                // The parent is unknown, but the label is not: it is another copy of that block.
+                (None, Some(key)) => Some(held.place(&hasher, key, copy)),
+                (None, None) => {
+                    let waited_for = parent_label.expect("a block without a parent label has the root as parent");
+                    held.wait(
+                        Place::Waiting {
+                            parent: waited_for,
+                            content: block.content,
+                        },
+                        copy,
+                        limit,
+                    );
+                    None
+                }
+            };
+            parent_label = Some(block.label);
+        }
+    }
+
+    /// Blocks went, one copy for each label. Returns how many were not there.
+    pub fn remove(&mut self, rank: RankId, removed: &Removed) -> usize {
+        let Some(held) = self.ranks.get_mut(&rank) else {
+            return removed.labels.len();
+        };
+        removed
+            .labels
+            .iter()
+            .filter(|label| !held.remove((**label, removed.tier, removed.group)))
+            .count()
+    }
+
+    /// Everything in a scope went.
+    pub fn clear(&mut self, rank: RankId, scope: ClearScope) {
+        let Some(held) = self.ranks.get_mut(&rank) else { return };
+        match scope {
+            ClearScope::AllTiers => {
+                *held = Held {
+                    set: held.set,
+                    ..Held::default()
+                }
+            }
+            ClearScope::Only(tier) => {
+                held.copies.retain(|(_, t, _), _| *t != tier);
+                held.forget_labels_without_copies();
+            }
+        }
+    }
+
+    /// The index forgot a block because it is full. It must have been a leaf.
+    pub fn forget(&mut self, key: BlockKey) {
+        let is_parent = |held: &Held| held.keys().any(|child| held.parents.get(&child) == Some(&key));
+        assert!(
+            !self.ranks.values().any(is_parent),
+            "{key:?} was forgotten while a child of it is held"
+        );
+        for held in self.ranks.values_mut() {
+            let mut labels: Vec<Label> = held.places.keys().copied().collect();
+            labels.retain(|label| held.key_of(*label) == Some(key));
+            held.truncated |= !labels.is_empty();
+            held.copies.retain(|(label, _, _), _| !labels.contains(label));
+            held.forget_labels_without_copies();
+        }
+    }
+
+    /// The view of a rank is a lower bound.
+    pub fn mark_truncated(&mut self, rank: RankId) {
+        if let Some(held) = self.ranks.get_mut(&rank) {
+            held.truncated = true;
+        }
+    }
+
+    /// For each rank the number of leading blocks it holds on tiers up to each tier.
+    pub fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<RankId, [u32; Tier::COUNT]> {
+        let depth = |held: &Held, tier: Tier| keys.iter().take_while(|key| held.holds(**key, tier)).count() as u32;
+        self.ranks
+            .iter()
+            .map(|(rank, held)| (*rank, Tier::ALL.map(|tier| depth(held, tier))))
+            .collect()
+    }
+
+    /// All keys that some rank holds.
+    pub fn held_keys(&self) -> BTreeSet<BlockKey> {
+        self.ranks.values().flat_map(Held::keys).collect()
+    }
+
+    /// How many orphans a rank has.
+    pub fn orphans(&self, rank: RankId) -> usize {
+        self.ranks.get(&rank).map_or(0, |held| held.waiting.len())
+    }
+
+    /// Whether a bound made the view of a rank a lower bound.
+    pub fn is_truncated(&self, rank: RankId) -> bool {
+        self.ranks.get(&rank).is_some_and(|held| held.truncated)
+    }
+}
+
+type Copy = (Label, Tier, CacheGroup);
+
+impl Held {
+    fn key_of(&self, label: Label) -> Option<BlockKey> {
+        match self.places.get(&label)? {
+            Place::At(key) => Some(*key),
+            Place::Waiting { .. } => None,
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = BlockKey> {
+        self.places.keys().filter_map(|label| self.key_of(*label))
+    }
+
+    fn holds(&self, key: BlockKey, deepest: Tier) -> bool {
+        self.copies
+            .keys()
+            .any(|(label, tier, _)| *tier <= deepest && self.places.get(label) == Some(&Place::At(key)))
+    }
+
+    /// Puts one copy at `key`, and what waited for its label after it. A label names one block at a time: if it named
+    /// another before, that one is gone.
+    fn place(&mut self, hasher: &KeyHasher, key: BlockKey, copy: Copy) -> BlockKey {
+        let label = copy.0;
+        let before = self.places.insert(label, Place::At(key));
+        if before.is_some_and(|before| before != Place::At(key)) {
+            self.waiting.retain(|waiting| *waiting != label);
+            self.drop_copies(label);
+        }
+        self.add_copy(copy);
+        self.join(hasher, label, key);
+        key
+    }
+
+    /// An orphan's parent has come: the orphan keeps its copies, and what waited for it follows.
+    fn join(&mut self, hasher: &KeyHasher, label: Label, key: BlockKey) {
+        self.places.insert(label, Place::At(key));
+        let children: Vec<(Label, ContentHash)> = self
+            .waiting
+            .iter()
+            .filter_map(|child| match self.places[child] {
+                Place::Waiting { parent, content } if parent == label => Some((*child, content)),
+                _ => None,
+            })
+            .collect();
+        for (child, content) in children {
+            self.waiting.retain(|waiting| *waiting != child);
+            let child_key = hasher.child(key, content);
+            self.parents.insert(child_key, key);
+            self.join(hasher, child, child_key);
+        }
+    }
+
+    fn wait(&mut self, place: Place, copy: Copy, limit: usize) {
+        match self.places.get(&copy.0) {
+            Some(before) if *before == place => self.add_copy(copy),
+            Some(_) => {
+                // The label waits for something else than before: what it was is gone.
+                self.drop_copies(copy.0);
+                self.places.insert(copy.0, place);
+                self.add_copy(copy);
+            }
+            None if self.waiting.len() < limit => {
+                self.waiting.push(copy.0);
+                self.places.insert(copy.0, place);
+                self.add_copy(copy);
+            }
+            None => self.truncated = true,
+        }
+    }
+
+    fn add_copy(&mut self, copy: Copy) {
+        let count = self.copies.entry(copy).or_insert(0);
+        *count = if self.set { 1 } else { *count + 1 };
+    }
+
+    fn drop_copies(&mut self, label: Label) {
+        self.copies.retain(|(l, _, _), _| *l != label);
+    }
+
+    fn remove(&mut self, copy: Copy) -> bool {
+        let Some(count) = self.copies.get_mut(&copy) else {
+            return false;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.copies.remove(&copy);
+            self.forget_labels_without_copies();
+        }
+        true
+    }
+
+    fn forget_labels_without_copies(&mut self) {
+        let live: BTreeSet<Label> = self.copies.keys().map(|(label, _, _)| *label).collect();
+        self.places.retain(|label, _| live.contains(label));
+        self.waiting.retain(|label| live.contains(label));
+    }
+}

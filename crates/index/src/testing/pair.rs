@@ -1,0 +1,384 @@
+//! Do they agree? An index and an oracle, fed the same.
+
+use std::collections::BTreeMap;
+
+use homing_domain::{
+    BlockKey, CacheGroup, ClearScope, ContentHash, HashSeed, KeyHasher, Label, RankId, Removed, Stored, StoredBlock,
+    Tier,
+};
+
+use super::{Oracle, Script, Step};
+use crate::{Answer, Bug, Copies, Index, IndexConfig, ListedParent, Reader, Slot};
+
+/// Sequences in the small world, and blocks in each.
+const SEQUENCES: u8 = 6;
+const LENGTH: u8 = 24;
+
+/// The index answered otherwise than the oracle.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// After how many steps.
+    pub after: usize,
+    /// What was asked and what came.
+    pub what: String,
+}
+
+struct Rank {
+    id: RankId,
+    own_labels: bool,
+    copies: Copies,
+    slot: Slot,
+}
+
+/// An index and an oracle, fed the same.
+pub struct Pair {
+    hasher: KeyHasher,
+    index: Index,
+    reader: Reader,
+    oracle: Oracle,
+    ranks: Vec<Rank>,
+    answer: Answer,
+    bounded: bool,
+}
+
+impl Pair {
+    /// Runs a script. With `bug` the index makes that mistake.
+    pub fn run(script: &Script, bug: Option<Bug>) -> Result<(), Mismatch> {
+        let mut pair = Self::new(script, bug);
+        for (number, step) in script.steps.iter().enumerate() {
+            let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pair.step(step)?;
+                pair.check()
+            }));
+            let what = match checked {
+                Ok(Ok(())) => continue,
+                Ok(Err(what)) => what,
+                Err(panic) => {
+                    let text = panic.downcast_ref::<String>().cloned();
+                    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+                        .unwrap_or_default()
+                }
+            };
+            return Err(Mismatch {
+                after: number + 1,
+                what: format!("{step:?}: {what}"),
+            });
+        }
+        Ok(())
+    }
+
+    fn new(script: &Script, bug: Option<Bug>) -> Self {
+        let hasher = KeyHasher::new(HashSeed::PUBLIC);
+        let capacity = if script.capacity == 0 { 1 << 20 } else { script.capacity };
+        let config = IndexConfig {
+            capacity,
+            orphans_per_rank: script.orphans,
+            max_ranks: 300,
+            bug,
+            ..IndexConfig::new(hasher)
+        };
+        let mut index = Index::new(config);
+        for filler in 0..u32::from(script.padding) {
+            index
+                .add_rank(RankId::new(1000 + filler, 0), Copies::Counted)
+                .expect("there are slots");
+        }
+        let mut oracle = Oracle::new(hasher, script.orphans);
+        let mut ranks = Vec::new();
+        for (number, (own_labels, set)) in script.ranks.iter().enumerate() {
+            let id = RankId::new(number as u32, 0);
+            let copies = if *set { Copies::Set } else { Copies::Counted };
+            let slot = index.add_rank(id, copies).expect("there are slots");
+            oracle.add_rank(id, copies);
+            ranks.push(Rank {
+                id,
+                own_labels: *own_labels,
+                copies,
+                slot,
+            });
+        }
+        let reader = index.reader();
+        let bounded = script.capacity != 0;
+        Self {
+            hasher,
+            index,
+            reader,
+            oracle,
+            ranks,
+            answer: Answer::default(),
+            bounded,
+        }
+    }
+
+    fn rank(&self, number: u8) -> usize {
+        number as usize % self.ranks.len()
+    }
+
+    /// The label of a block of a sequence on a rank. Ranks with labels of their own also use labels of others for other
+    /// blocks.
+    fn label(&self, rank: usize, sequence: u8, block: u8) -> Label {
+        let (line, depth) = shared_line(sequence % SEQUENCES, block);
+        let shared = 1000 + u64::from(line) * 100 + u64::from(depth);
+        Label::new(if self.ranks[rank].own_labels {
+            shared + 7 + 50 * (rank as u64 % 3)
+        } else {
+            shared
+        })
+    }
+
+    fn stored(&self, rank: usize, sequence: u8, from: u8, count: u8) -> Stored {
+        let parent = (from > 0).then(|| self.label(rank, sequence, from - 1));
+        let blocks = (from..(from + count).min(LENGTH)).map(|block| StoredBlock {
+            label: self.label(rank, sequence, block),
+            content: content(sequence, block),
+        });
+        Stored::plain(parent, blocks.collect())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Store {
+                rank,
+                sequence,
+                from,
+                count,
+                tier,
+                group,
+            } => {
+                let rank = self.rank(*rank);
+                let stored = Stored {
+                    tier: *tier,
+                    group: CacheGroup(*group % 2),
+                    ..self.stored(rank, *sequence, *from % LENGTH, *count % LENGTH)
+                };
+                self.store(rank, &stored);
+            }
+            Step::StoreStrange { rank, parent, blocks } => {
+                let blocks = blocks.iter().map(|(label, c)| StoredBlock {
+                    label: strange(*label),
+                    content: ContentHash(u64::from(*c % 4)),
+                });
+                let stored = Stored::plain(parent.map(strange), blocks.collect());
+                self.store(self.rank(*rank), &stored);
+            }
+            Step::Remove {
+                rank,
+                sequence,
+                from,
+                count,
+                tier,
+                group,
+                tail_first,
+            } => {
+                let rank = self.rank(*rank);
+                let stored = self.stored(rank, *sequence, *from % LENGTH, *count % LENGTH);
+                let mut labels: Vec<Label> = stored.blocks.iter().map(|block| block.label).collect();
+                if *tail_first {
+                    labels.reverse();
+                }
+                self.remove(
+                    rank,
+                    &Removed {
+                        labels,
+                        tier: *tier,
+                        group: CacheGroup(*group % 2),
+                    },
+                )?;
+            }
+            Step::Clear { rank, tier } => {
+                let rank = self.rank(*rank);
+                let scope = tier.map_or(ClearScope::AllTiers, ClearScope::Only);
+                self.ranks[rank].slot = self
+                    .index
+                    .clear(self.ranks[rank].slot, scope)
+                    .map_err(|e| e.to_string())?;
+                self.oracle.clear(self.ranks[rank].id, scope);
+            }
+            Step::Rejoin { rank } => self.rejoin(self.rank(*rank))?,
+            Step::Reinstall { rank } => self.reinstall(self.rank(*rank))?,
+            Step::Replace { rank, sequence, count } => self.replace(self.rank(*rank), *sequence, *count % LENGTH)?,
+            Step::Maintain => while self.index.maintain(50).is_pending() {},
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, rank: usize, stored: &Stored) {
+        self.oracle.store(self.ranks[rank].id, stored);
+        self.index
+            .store(self.ranks[rank].slot, stored)
+            .expect("the slot is live");
+        for key in self.index.take_forgotten() {
+            self.oracle.forget(key);
+        }
+    }
+
+    fn remove(&mut self, rank: usize, removed: &Removed) -> Result<(), String> {
+        let expected = self.oracle.remove(self.ranks[rank].id, removed) as u32;
+        let outcome = self
+            .index
+            .remove(self.ranks[rank].slot, removed)
+            .expect("the slot is live");
+        let unknown = outcome.unknown + outcome.unknown_tolerated;
+        let tolerated = self.oracle.is_truncated(self.ranks[rank].id);
+        if unknown != expected || tolerated != (outcome.unknown == 0 && (unknown > 0 || tolerated)) && unknown > 0 {
+            return Err(format!(
+                "{outcome:?}, but {expected} are unknown (truncated: {tolerated})"
+            ));
+        }
+        Ok(())
+    }
+
+    fn rejoin(&mut self, rank: usize) -> Result<(), String> {
+        let Rank { id, copies, slot, .. } = self.ranks[rank];
+        self.index.drop_rank(slot).map_err(|error| error.to_string())?;
+        self.oracle.drop_rank(id);
+        self.check()?;
+        self.ranks[rank].slot = self.index.add_rank(id, copies).map_err(|error| error.to_string())?;
+        self.oracle.add_rank(id, copies);
+        Ok(())
+    }
+
+    fn reinstall(&mut self, rank: usize) -> Result<(), String> {
+        let Rank { id, copies, slot, .. } = self.ranks[rank];
+        let listing = self.index.list(slot).map_err(|error| error.to_string())?;
+        // A bounded index may forget while two copies of a rank's content are in it, and orphans of a listing that lie
+        // behind a hole count against another bound than they did before: then only the answers of now are compared.
+        let behind_holes = listing
+            .items
+            .iter()
+            .any(|item| matches!(item.parent, ListedParent::Key(_)));
+        if self.bounded || behind_holes {
+            let mut other = Index::new(IndexConfig::new(self.hasher));
+            let slot = other.add_rank(id, copies).map_err(|error| error.to_string())?;
+            for item in &listing.items {
+                other.restore(slot, item).map_err(|error| error.to_string())?;
+            }
+            let reader = other.reader();
+            let mut answer = Answer::default();
+            for keys in self.queries() {
+                reader.lookup(&keys, &mut answer);
+                let expected = self.oracle.lookup(&keys)[&id];
+                let found = Tier::ALL.map(|tier| answer.depth(slot, tier).0);
+                if found != expected {
+                    return Err(format!("after a reinstallation {found:?} instead of {expected:?}"));
+                }
+            }
+            return Ok(());
+        }
+        let draft = self.index.draft(id, copies).map_err(|error| error.to_string())?;
+        for item in &listing.items {
+            self.index.restore(draft, item).map_err(|error| error.to_string())?;
+        }
+        if listing.truncated {
+            self.index.mark_truncated(draft).map_err(|error| error.to_string())?;
+        }
+        self.index.publish(draft).map_err(|error| error.to_string())?;
+        self.ranks[rank].slot = draft;
+        Ok(())
+    }
+
+    fn replace(&mut self, rank: usize, sequence: u8, count: u8) -> Result<(), String> {
+        let Rank { id, copies, .. } = self.ranks[rank];
+        let stored = self.stored(rank, sequence, 0, count);
+        let draft = self.index.draft(id, copies).map_err(|error| error.to_string())?;
+        self.index.store(draft, &stored).map_err(|error| error.to_string())?;
+        for key in self.index.take_forgotten() {
+            self.oracle.forget(key);
+        }
+        // Nobody sees the draft until it is published.
+        self.check()?;
+        self.index.publish(draft).map_err(|error| error.to_string())?;
+        let truncated = self
+            .index
+            .rank_stats(draft)
+            .map_err(|error| error.to_string())?
+            .truncated;
+        self.ranks[rank].slot = draft;
+        self.oracle.add_rank(id, copies);
+        if truncated {
+            // The draft was filled while the index was full: what it holds is what it says.
+            let listing = self.index.list(draft).map_err(|error| error.to_string())?;
+            for item in listing.items {
+                self.oracle.store(id, &Stored::plain(None, item.blocks));
+            }
+            self.oracle.mark_truncated(id);
+        } else {
+            self.oracle.store(id, &stored);
+        }
+        Ok(())
+    }
+
+    /// Whole sequences, and all prefixes of strange ones that exist.
+    fn queries(&self) -> Vec<Vec<BlockKey>> {
+        let mut queries: Vec<Vec<BlockKey>> = (0..SEQUENCES)
+            .map(|sequence| self.chain((0..LENGTH).map(|block| content(sequence, block))))
+            .collect();
+        for code in 0..64_u64 {
+            queries.push(self.chain((0..3).map(|digit| ContentHash(code >> (2 * digit) & 3))));
+        }
+        queries
+    }
+
+    fn chain(&self, contents: impl Iterator<Item = ContentHash>) -> Vec<BlockKey> {
+        let mut key = self.hasher.root();
+        contents
+            .map(|content| {
+                key = self.hasher.child(key, content);
+                key
+            })
+            .collect()
+    }
+
+    /// Every answer, every size and the index's own invariants.
+    fn check(&mut self) -> Result<(), String> {
+        self.index.verify()?;
+        for keys in self.queries() {
+            let expected = self.oracle.lookup(&keys);
+            self.reader.lookup(&keys, &mut self.answer);
+            let mut found: BTreeMap<RankId, [u32; Tier::COUNT]> = BTreeMap::new();
+            for (rank, slot) in self.answer.ranks().filter(|(rank, _)| rank.worker.0 < 1000) {
+                found.insert(rank, Tier::ALL.map(|tier| self.answer.depth(slot, tier).0));
+            }
+            if found != expected || !self.answer.is_settled() {
+                return Err(format!("found {found:?} instead of {expected:?}"));
+            }
+        }
+        for rank in &self.ranks {
+            let Ok(stats) = self.index.rank_stats(rank.slot) else {
+                continue;
+            };
+            let (orphans, truncated) = (self.oracle.orphans(rank.id), self.oracle.is_truncated(rank.id));
+            if (stats.orphans as usize, stats.truncated) != (orphans, truncated) {
+                return Err(format!(
+                    "{stats:?} of {} instead of {orphans} orphans, truncated {truncated}",
+                    rank.id
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sequences share prefixes: 0 and 1 the first 5 blocks, 2 and 3 the first 11, 4 and 0 the first 14.
+fn shared_line(sequence: u8, block: u8) -> (u8, u8) {
+    let line = match sequence {
+        1 if block < 5 => 0,
+        3 if block < 11 => 2,
+        4 if block < 14 => shared_line(0, block).0,
+        sequence => sequence,
+    };
+    (line, block)
+}
+
+fn content(sequence: u8, block: u8) -> ContentHash {
+    let (line, depth) = shared_line(sequence % SEQUENCES, block);
+    ContentHash(1_000_003 * (u64::from(line) + 1) + 97 * u64::from(depth))
+}
+
+fn strange(label: u8) -> Label {
+    // Labels of the sequences among them, and 0.
+    Label::new(match label % 12 {
+        0..=7 => u64::from(label % 12),
+        other => 1000 + u64::from(other - 8),
+    })
+}

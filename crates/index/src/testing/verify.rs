@@ -1,0 +1,124 @@
+//! Is the index sound inside? Everything that its parts promise each other, checked by brute force.
+
+use std::collections::HashMap;
+
+use crate::Index;
+use crate::record::RunId;
+use crate::slots::{SlotState, label_hash};
+use crate::sync::Ordering;
+use crate::write::Place;
+use crate::write::structure::room_of;
+
+impl Index {
+    /// Checks every invariant that can be checked. Says which one is broken.
+    pub fn verify(&self) -> Result<(), String> {
+        let mut places: HashMap<u64, Place> = HashMap::new();
+        let (mut blocks, mut slots) = (0, 0);
+        for run in (1..self.runs.bound()).filter(|run| self.runs.meta(*run).in_use) {
+            self.verify_run(run, &mut places)?;
+            blocks += self.len_of(run) as u64;
+            slots += room_of(self.heap.header(self.runs.record(run).blocks()).words) as u64;
+        }
+        let counted = (self.blocks, self.block_slots, self.labels.len(), self.first_keys.len());
+        let found = (blocks, slots, blocks, self.runs.live() as u64);
+        if counted != found {
+            return Err(format!(
+                "blocks, block slots, labels, runs are counted as {counted:?} but are {found:?}"
+            ));
+        }
+        if self.blocks > self.config.capacity {
+            return Err(format!(
+                "{} blocks where {} are allowed",
+                self.blocks, self.config.capacity
+            ));
+        }
+        self.verify_slots()
+    }
+
+    fn verify_run(&self, run: RunId, places: &mut HashMap<u64, Place>) -> Result<(), String> {
+        let fields = self.runs.record(run).fields();
+        let len = fields.shape.len as usize;
+        let (keys, labels) = self.blocks_of(run);
+        let key = |offset: usize| keys[offset].load(Ordering::Relaxed);
+        if len == 0 || key(0) != fields.first || key(len - 1) != fields.last {
+            return Err(format!("run {run}: {len} blocks, first or last key is wrong"));
+        }
+        if self.run_starting_with(fields.first) != Some(run) {
+            return Err(format!("run {run} is not found by its first key"));
+        }
+        for offset in 0..len {
+            let place = Place {
+                run,
+                offset: offset as u16,
+            };
+            if let Some(other) = places.insert(key(offset), place) {
+                return Err(format!("one key at {other:?} and {place:?}"));
+            }
+            let hash = label_hash(homing_domain::Label::new(labels[offset].load(Ordering::Relaxed)));
+            if self.labels.find(hash, |value| value == place.encode()).is_none() {
+                return Err(format!("the label of {place:?} is not in the table"));
+            }
+        }
+        let mut seen: Vec<usize> = Vec::new();
+        for (cut, set) in self
+            .levels(&fields)
+            .into_iter()
+            .chain([(fields.shape.len, fields.full)])
+        {
+            let members = set.members(&self.heap);
+            if members.iter().any(|slot| seen.contains(slot)) || cut > fields.shape.len || cut == 0 {
+                return Err(format!("run {run}: a slot at two levels, or a level of {cut} of {len}"));
+            }
+            seen.extend(members);
+        }
+        self.verify_links(run)
+    }
+
+    fn verify_links(&self, run: RunId) -> Result<(), String> {
+        let meta = self.runs.meta(run);
+        if meta.dangling != self.dangling.contains_key(&run) || meta.dangling && meta.parent != 0 {
+            return Err(format!("run {run}: dangling or not?"));
+        }
+        let mut kid = meta.first_kid;
+        while kid != 0 {
+            let child = self.runs.meta(kid);
+            if child.parent != run || child.parent_offset >= meta.kid_reach {
+                return Err(format!("run {kid} is in the list of {run} but says {child:?}"));
+            }
+            if child.parent_offset as usize >= self.len_of(run) {
+                return Err(format!(
+                    "run {kid} follows block {} of {run}, which is gone",
+                    child.parent_offset
+                ));
+            }
+            kid = child.next;
+        }
+        Ok(())
+    }
+
+    fn verify_slots(&self) -> Result<(), String> {
+        for slot in self
+            .slots
+            .in_state(SlotState::Live)
+            .chain(self.slots.in_state(SlotState::Draft))
+        {
+            let mut blocks = 0;
+            let info = self.slots.info(slot);
+            for run in self.runs_of(slot) {
+                match info.details.get(&run) {
+                    Some(detail) => {
+                        blocks += detail.offsets().len() as u64;
+                        if detail.cuts() != self.cuts(run, slot) && self.config.bug.is_none() {
+                            return Err(format!("slot {slot}: details of run {run} are not what readers see"));
+                        }
+                    }
+                    None => blocks += u64::from(self.cut(run, slot)),
+                }
+            }
+            if blocks != info.blocks && self.config.bug.is_none() {
+                return Err(format!("slot {slot} holds {blocks} blocks but counts {}", info.blocks));
+            }
+        }
+        Ok(())
+    }
+}

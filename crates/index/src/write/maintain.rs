@@ -1,0 +1,151 @@
+//! What is left to be tidied up, and how is it done without anybody waiting? In slices: each does a bounded amount of
+//! one kind of work. Every step of the writer does a little of it, so that it keeps up by itself; an idle writer calls
+//! [`Index::maintain`] until nothing is pending.
+
+use crate::index::{Index, Pending};
+use crate::record::{RunId, Runs};
+use crate::slots::SlotState;
+use crate::write::structure::run_label_hash;
+
+/// Runs waiting to be joined with the run that follows; more are not remembered.
+const MERGES: usize = 4096;
+/// Work that every step of the writer does on the side.
+const ON_THE_SIDE: u32 = 24;
+
+/// How far the housekeeping has come.
+#[derive(Debug, Default)]
+pub(crate) struct Housekeeping {
+    /// Slots whose content is being swept away, and the next run to look at.
+    sweeping: Vec<usize>,
+    sweep_at: RunId,
+    sweep_wanted: bool,
+    /// The hand of the eviction clock.
+    clock: RunId,
+    /// Runs that may have become one with the run that follows them.
+    merges: Vec<RunId>,
+}
+
+impl Housekeeping {
+    pub(crate) fn sweep_requested(&mut self) {
+        self.sweep_wanted = true;
+    }
+
+    pub(crate) fn merge_requested(&mut self, run: RunId) {
+        if self.merges.len() < MERGES {
+            self.merges.push(run);
+        }
+    }
+
+    pub(crate) fn next_on_clock(&mut self, bound: RunId) -> RunId {
+        self.clock = if self.clock + 1 < bound { self.clock + 1 } else { 1 };
+        self.clock
+    }
+}
+
+impl Index {
+    /// Does about `work` units of housekeeping (a unit is of the order of a hundred nanoseconds) and says whether some
+    /// is left.
+    pub fn maintain(&mut self, work: u32) -> Pending {
+        let pending = self.housekeep(work);
+        self.publish_view();
+        pending
+    }
+
+    pub(crate) fn housekeep_a_little(&mut self) {
+        let waiting = !self.untrimmed.is_empty() || self.housekeeping.sweep_wanted || self.heap.is_sparse();
+        if waiting || !self.housekeeping.merges.is_empty() {
+            self.housekeep(ON_THE_SIDE);
+        }
+    }
+
+    fn housekeep(&mut self, work: u32) -> Pending {
+        if let Some(run) = self.untrimmed.pop() {
+            self.runs.meta_mut(run).untrimmed = false;
+            self.trim(run);
+        } else if self.housekeeping.sweep_wanted {
+            self.sweep_slice(work);
+        } else if let Some(run) = self.housekeeping.merges.pop() {
+            self.merge(run);
+        } else if self.heap.is_sparse() {
+            self.compact_heap(work);
+        } else if self.runs.is_sparse() {
+            self.compact_runs();
+        } else if self.labels.is_sparse() {
+            let (runs, heap) = (&self.runs, &self.heap);
+            self.labels.shrink_step(|value| run_label_hash(runs, heap, value));
+        } else if self.first_keys.is_sparse() {
+            let runs: &Runs = &self.runs;
+            self.first_keys.shrink_step(|run| runs.record(run as RunId).first());
+        } else {
+            return Pending::Idle;
+        }
+        Pending::More
+    }
+
+    /// Takes retired slots out of the runs, one after the other. When all are done the slots are free again.
+    pub(crate) fn sweep_slice(&mut self, work: u32) {
+        if self.housekeeping.sweeping.is_empty() {
+            self.housekeeping.sweeping = self.slots.in_state(SlotState::Retired).collect();
+            self.housekeeping.sweep_at = 1;
+            if self.housekeeping.sweeping.is_empty() {
+                self.housekeeping.sweep_wanted = false;
+                return;
+            }
+        }
+        let slots = std::mem::take(&mut self.housekeeping.sweeping);
+        let left = self.sweep_details(&slots, work);
+        let left = self.sweep_runs(&slots, left);
+        if left == 0 {
+            self.housekeeping.sweeping = slots;
+            return;
+        }
+        for slot in slots {
+            let info = self.slots.info_mut(slot);
+            info.state = SlotState::Free;
+        }
+    }
+
+    /// Drops what is known in detail about retired slots. Returns the work that is left.
+    fn sweep_details(&mut self, slots: &[usize], mut work: u32) -> u32 {
+        for slot in slots {
+            self.slots.info_mut(*slot).own_labels = None;
+            while work > 0
+                && let Some(run) = self.slots.info(*slot).details.keys().next().copied()
+            {
+                work = work.saturating_sub(2);
+                let detail = self.slots.info_mut(*slot).details.remove(&run);
+                let meta = self.runs.meta_mut(run);
+                meta.details -= 1;
+                meta.beyond -= u16::from(detail.is_some_and(|detail| detail.counted_beyond));
+                self.trim(run);
+            }
+        }
+        work
+    }
+
+    /// Takes retired slots out of the sets of runs. Returns the work that is left: 0 if it did not come to the end.
+    fn sweep_runs(&mut self, slots: &[usize], mut work: u32) -> u32 {
+        let highest = slots.iter().copied().max().unwrap_or(0);
+        let mut gone = vec![0; highest / 64 + 1];
+        for slot in slots {
+            gone[slot / 64] |= 1 << (slot % 64);
+        }
+        while work > 0 && self.housekeeping.sweep_at < self.runs.bound() {
+            let run = self.housekeeping.sweep_at;
+            self.housekeeping.sweep_at += 1;
+            work -= 1;
+            if !self.runs.meta(run).in_use {
+                continue;
+            }
+            let before = self.blocks;
+            self.sweep_run(run, &gone);
+            self.trim(run);
+            work = work.saturating_sub((before - self.blocks) as u32);
+        }
+        if self.housekeeping.sweep_at < self.runs.bound() {
+            0
+        } else {
+            work.max(1)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Blocks went: who holds them no more?
+
+use homing_domain::{CacheGroup, Label, Tier};
+
+use super::{Place, Stretch};
+use crate::bugs::planted;
+use crate::detail::Holding;
+use crate::index::Index;
+
+impl Index {
+    /// Removes at most [`Index::STEP`] labels. Returns how many named nothing.
+    pub(crate) fn remove_step(&mut self, slot: usize, labels: &[Label], (tier, group): (Tier, CacheGroup)) -> u32 {
+        let tier = if planted!(self.config, TierIgnored) {
+            Tier::Device
+        } else {
+            tier
+        };
+        if (tier, group) == (Tier::Device, CacheGroup(0))
+            && let Some(unknown) = self.remove_plain(slot, labels)
+        {
+            return unknown;
+        }
+        let mut unknown = 0;
+        for label in labels {
+            let holding = Holding {
+                label: *label,
+                tier,
+                group,
+            };
+            let found = match self.resolve(slot, *label) {
+                Some(place) => self.unhold(slot, place, holding),
+                None => self.slots.info_mut(slot).orphans.remove(holding),
+            };
+            unknown += u32::from(!found);
+        }
+        self.publish_details(slot);
+        unknown
+    }
+
+    /// If the slot simply holds fewer leading blocks of each run after this, does it and returns how many labels named
+    /// nothing. Else changes nothing.
+    fn remove_plain(&mut self, slot: usize, labels: &[Label]) -> Option<u32> {
+        let mut ranges = std::mem::take(&mut self.work.ranges);
+        ranges.clear();
+        let unknown = self.gather(slot, labels, &mut ranges);
+        if unknown.is_some() && ranges.iter().all(|range| self.is_tail(slot, *range)) {
+            // Shallowest first: what lies behind is not counted any more when it goes.
+            if ranges.len() > 1 {
+                ranges.sort_unstable_by_key(|range| self.runs.meta(range.run).depth);
+            }
+            for range in &ranges {
+                self.set_cut(range.run, slot, range.from);
+                self.slots.info_mut(slot).blocks -= u64::from(range.to - range.from);
+            }
+            for range in &ranges {
+                self.trim(range.run);
+            }
+            self.work.ranges = ranges;
+            return unknown;
+        }
+        self.work.ranges = ranges;
+        None
+    }
+
+    /// Collects the blocks that the labels name as one range per run. `None` if they are not that simple.
+    fn gather(&self, slot: usize, labels: &[Label], ranges: &mut Vec<Stretch>) -> Option<u32> {
+        let info = self.slots.info(slot);
+        if !info.orphans.is_empty() || info.own_labels.is_some() {
+            return None;
+        }
+        let mut unknown = 0;
+        for label in labels {
+            // Engines remove blocks in order, one way or the other: look beside the last one first.
+            if let Some(last) = ranges.last_mut()
+                && self.extend_range(slot, last, *label)
+            {
+                continue;
+            }
+            let Some(place) = self.resolve(slot, *label) else {
+                unknown += 1;
+                continue;
+            };
+            if ranges.iter().any(|range| range.run == place.run) {
+                return None;
+            }
+            ranges.push(Stretch {
+                run: place.run,
+                from: place.offset,
+                to: place.offset + 1,
+            });
+        }
+        Some(unknown)
+    }
+
+    fn extend_range(&self, slot: usize, range: &mut Stretch, label: Label) -> bool {
+        if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
+            return false;
+        }
+        if range.from > 0
+            && self.label_at(Place {
+                run: range.run,
+                offset: range.from - 1,
+            }) == label
+        {
+            range.from -= 1;
+            return true;
+        }
+        if range.to < self.cut(range.run, slot)
+            && self.label_at(Place {
+                run: range.run,
+                offset: range.to,
+            }) == label
+        {
+            range.to += 1;
+            return true;
+        }
+        false
+    }
+
+    /// Whether the range is the end of what the slot plainly holds of the run.
+    fn is_tail(&self, slot: usize, range: Stretch) -> bool {
+        let details = &self.slots.info(slot).details;
+        (details.is_empty() || !details.contains_key(&range.run)) && self.cut(range.run, slot) == range.to
+    }
+}

@@ -1,0 +1,223 @@
+//! Blocks came: who holds them now?
+
+use homing_domain::{BlockKey, Label, StoredBlock};
+
+use super::{Kind, Place, Stretch};
+use crate::Copies;
+use crate::bugs::planted;
+use crate::index::{Index, StoreOutcome};
+use crate::orphans::{Awaited, Kept};
+use crate::slots::label_hash;
+use crate::sync::Ordering;
+
+impl Index {
+    /// Stores at most [`Index::STEP`] blocks of one event.
+    pub(crate) fn store_step(
+        &mut self,
+        slot: usize,
+        parent: Option<Label>,
+        blocks: &[StoredBlock],
+        kind: Kind,
+        outcome: &mut StoreOutcome,
+    ) {
+        self.work.pinned.clear();
+        let Some(label) = parent else {
+            return self.store_after(slot, None, blocks, kind, outcome);
+        };
+        if let Some(place) = self.resolve(slot, label) {
+            return self.store_after(slot, Some(place), blocks, kind, outcome);
+        }
+        if planted!(self.config, OrphanAtRoot) {
+            return self.store_after(slot, None, blocks, kind, outcome);
+        }
+        self.store_without_parent(slot, Awaited::Label(label), blocks, kind, outcome);
+    }
+
+    /// The parent is known: `None` is the beginning of a sequence.
+    fn store_after(
+        &mut self,
+        slot: usize,
+        parent: Option<Place>,
+        blocks: &[StoredBlock],
+        kind: Kind,
+        outcome: &mut StoreOutcome,
+    ) {
+        self.chain_keys(parent, blocks);
+        let (new, placed) = self.lay(parent, blocks);
+        outcome.new_blocks += new as u32;
+        // Before anybody is said to hold the new runs, readers must be able to find them.
+        self.publish_view();
+        let stretches = std::mem::take(&mut self.work.stretches);
+        let held = &blocks[..placed];
+        if kind == Kind::PLAIN && self.is_plain(slot, held, &stretches) {
+            for stretch in stretches.iter().rev() {
+                self.extend_cut(slot, *stretch);
+            }
+        } else {
+            let mut rest = held;
+            for stretch in &stretches {
+                for offset in stretch.from..stretch.to {
+                    let place = Place {
+                        run: stretch.run,
+                        offset,
+                    };
+                    self.place_one(slot, place, (kind.of(rest[0].label), kind.copies), outcome);
+                    rest = &rest[1..];
+                }
+            }
+            self.publish_details(slot);
+        }
+        self.work.stretches = stretches;
+        if placed < blocks.len() {
+            self.refuse(slot, parent, blocks, placed, outcome);
+        }
+    }
+
+    /// The chain keys of blocks after `parent`, into the workspace.
+    fn chain_keys(&mut self, parent: Option<Place>, blocks: &[StoredBlock]) {
+        let hasher = self.config.hasher;
+        let mut key = parent.map_or(hasher.root(), |place| self.key_at(place));
+        self.work.keys.clear();
+        self.work.keys.extend(blocks.iter().map(|block| {
+            key = hasher.child(key, block.content);
+            key.0
+        }));
+    }
+
+    /// Whether the slot simply holds more leading blocks after this: the case that must be fast.
+    fn is_plain(&self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch]) -> bool {
+        let info = self.slots.info(slot);
+        if !info.orphans.is_empty() || info.own_labels.is_some() {
+            return false;
+        }
+        if !self.ambiguous.is_empty() && blocks.iter().any(|block| self.ambiguous.contains(&block.label)) {
+            return false;
+        }
+        let mut rest = blocks;
+        stretches.iter().all(|stretch| {
+            let (these, others) = rest.split_at((stretch.to - stretch.from) as usize);
+            rest = others;
+            let labels = &self.blocks_of(stretch.run).1[stretch.from as usize..stretch.to as usize];
+            let cut = self.cut(stretch.run, slot);
+            let extends = match info.copies {
+                Copies::Counted => cut == stretch.from,
+                Copies::Set => cut >= stretch.from,
+            };
+            extends
+                && (info.details.is_empty() || !info.details.contains_key(&stretch.run))
+                && labels
+                    .iter()
+                    .zip(these)
+                    .all(|(label, block)| label.load(Ordering::Relaxed) == block.label.get())
+        })
+    }
+
+    fn extend_cut(&mut self, slot: usize, stretch: Stretch) {
+        let cut = self.cut(stretch.run, slot);
+        if stretch.to > cut {
+            self.set_cut(stretch.run, slot, stretch.to);
+            self.slots.info_mut(slot).blocks += u64::from(stretch.to - cut);
+        }
+    }
+
+    /// The parent is unknown on this rank. A block whose own label is known is another copy of that block, and what
+    /// follows it has a parent; all before wait.
+    pub(crate) fn store_without_parent(
+        &mut self,
+        slot: usize,
+        parent: Awaited,
+        blocks: &[StoredBlock],
+        kind: Kind,
+        outcome: &mut StoreOutcome,
+    ) {
+        let mut parent = parent;
+        for (index, block) in blocks.iter().enumerate() {
+            let holding = (kind.of(block.label), kind.copies);
+            if let Some(place) = self.resolve(slot, block.label) {
+                self.place_one(slot, place, holding, outcome);
+                self.publish_details(slot);
+                return self.store_after(slot, Some(place), &blocks[index + 1..], kind, outcome);
+            }
+            let limit = self.config.orphans_per_rank;
+            let info = self.slots.info_mut(slot);
+            match info.orphans.add(parent, block.content, holding, info.copies, limit) {
+                Kept::Yes => outcome.orphaned += 1,
+                Kept::No => {
+                    outcome.forgotten += 1;
+                    info.truncated = true;
+                }
+            }
+            parent = Awaited::Label(block.label);
+        }
+    }
+
+    /// There was no room for the blocks from `placed` on. What waits for them is forgotten with them.
+    fn refuse(
+        &mut self,
+        slot: usize,
+        parent: Option<Place>,
+        blocks: &[StoredBlock],
+        placed: usize,
+        outcome: &mut StoreOutcome,
+    ) {
+        let hasher = self.config.hasher;
+        outcome.forgotten += (blocks.len() - placed) as u32;
+        self.slots.info_mut(slot).truncated = true;
+        let mut key = parent.map_or(hasher.root(), |place| self.key_at(place));
+        let mut refused: Vec<(Label, BlockKey)> = Vec::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let child = hasher.child(key, block.content);
+            if index >= placed {
+                refused.push((block.label, child));
+            }
+            key = child;
+        }
+        let mut next = 0;
+        while let Some((label, key)) = refused.get(next).copied() {
+            // A label that was to name a refused block names nothing any more.
+            self.forget_label(slot, label);
+            let orphans = &mut self.slots.info_mut(slot).orphans;
+            let mut children = orphans.take_children(Awaited::Label(label));
+            children.extend(orphans.take_children(Awaited::Key(key)));
+            refused.extend(
+                children
+                    .into_iter()
+                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content))),
+            );
+            next += 1;
+        }
+        self.publish_details(slot);
+        for (_, key) in refused.into_iter().rev() {
+            self.log_forgotten(key);
+        }
+    }
+
+    /// Where the block is that this slot calls `label`.
+    pub(crate) fn resolve(&self, slot: usize, label: Label) -> Option<Place> {
+        if let Some(own) = &self.slots.info(slot).own_labels {
+            if let Some(place) = own.get(label) {
+                return Some(place);
+            }
+        }
+        let found = self.labels.find(label_hash(label), |value| {
+            let place = Place::decode(value);
+            self.label_at(place) == label
+                && (planted!(self.config, ForeignLabelHonoured) || self.binds(slot, place, label))
+        });
+        found.map(Place::decode)
+    }
+
+    /// Whether this slot calls the block at `place` by `label`.
+    fn binds(&self, slot: usize, place: Place, label: Label) -> bool {
+        let info = self.slots.info(slot);
+        let detail = if info.details.is_empty() {
+            None
+        } else {
+            info.details.get(&place.run)
+        };
+        match detail {
+            Some(detail) => detail.binds(place.offset as usize, label, self.label_at(place).get()),
+            None => self.label_at(place) == label && place.offset < self.cut(place.run, slot),
+        }
+    }
+}

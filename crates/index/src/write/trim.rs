@@ -1,0 +1,164 @@
+//! Which blocks does nobody hold any more? Tails of runs are cut off as soon as their last holder is gone; a run of
+//! which nothing is left is given up.
+
+use homing_domain::Label;
+
+use super::Place;
+use super::structure::room_of;
+use crate::index::Index;
+use crate::record::RunId;
+use crate::slots::{SlotState, label_hash};
+use crate::sync::Ordering;
+
+/// The most blocks that are cut off at once; the rest is done in later slices.
+const AT_ONCE: usize = 512;
+/// Labels whose buckets are loaded before the first of them is needed.
+const AHEAD: usize = 16;
+
+impl Index {
+    /// Cuts off the tail that nobody holds, or some of it and notes the run for later.
+    pub(crate) fn trim(&mut self, run: RunId) {
+        if !self.runs.meta(run).in_use {
+            return;
+        }
+        let (len, end) = (self.len_of(run), self.held_end(run));
+        if end == len {
+            return;
+        }
+        let target = end.max(len.saturating_sub(AT_ONCE));
+        self.cut_tail(run, target);
+        if target > end && !self.runs.meta(run).untrimmed {
+            self.runs.meta_mut(run).untrimmed = true;
+            self.untrimmed.push(run);
+        }
+    }
+
+    /// One more than the highest offset that anybody holds.
+    fn held_end(&self, run: RunId) -> usize {
+        let leading = self.widest_cut(run) as usize;
+        if self.runs.meta(run).beyond == 0 {
+            return leading;
+        }
+        let states = [SlotState::Live, SlotState::Draft, SlotState::Retired];
+        let holders = states.into_iter().flat_map(|state| self.slots.in_state(state));
+        let ends = holders
+            .filter_map(|slot| self.slots.info(slot).details.get(&run))
+            .map(|detail| detail.end());
+        ends.max().unwrap_or(0).max(leading)
+    }
+
+    /// Drops the blocks from `start` on. Nobody must hold them.
+    pub(crate) fn cut_tail(&mut self, run: RunId, start: usize) {
+        let len = self.len_of(run);
+        self.cut_kids(run, start);
+        self.drop_labels(run, start, len);
+        self.blocks -= (len - start) as u64;
+        if start == 0 {
+            self.give_up(run);
+            return;
+        }
+        let last = self.key_at(Place {
+            run,
+            offset: start as u16 - 1,
+        });
+        self.shorten(run, start as u16, last.0);
+        self.tighten(run);
+        if self.runs.meta(run).kid_reach as usize == start {
+            self.housekeeping.merge_requested(run);
+        }
+    }
+
+    /// Takes the labels of blocks out of the table, all buckets of a batch loaded before the first is written.
+    pub(crate) fn drop_labels(&mut self, run: RunId, start: usize, end: usize) {
+        let mut hashes = [(Label::new(0), 0); AHEAD];
+        for batch in (start..end).step_by(AHEAD) {
+            let count = AHEAD.min(end - batch);
+            let mut warmth = 0;
+            {
+                let labels = &self.blocks_of(run).1[batch..batch + count];
+                for (hash, label) in hashes.iter_mut().zip(labels) {
+                    let label = Label::new(label.load(Ordering::Relaxed));
+                    *hash = (label, label_hash(label));
+                    warmth ^= self.labels.warm(hash.1);
+                }
+            }
+            self.work.sink ^= warmth;
+            for (index, (label, hash)) in hashes[..count].iter().enumerate() {
+                let found = self.labels.remove(
+                    *hash,
+                    Place {
+                        run,
+                        offset: (batch + index) as u16,
+                    }
+                    .encode(),
+                );
+                debug_assert!(found, "every block of a run has its label in the table");
+                if !self.ambiguous.is_empty() && self.ambiguous.contains(label) {
+                    self.recount(*label, *hash);
+                }
+            }
+        }
+    }
+
+    /// A label that only one block has left is not ambiguous any more.
+    fn recount(&mut self, label: Label, hash: u64) {
+        let mut count = 0;
+        self.labels.find(hash, |value| {
+            count += usize::from(self.label_at(Place::decode(value)) == label);
+            count > 1
+        });
+        if count <= 1 {
+            self.ambiguous.remove(&label);
+        }
+    }
+
+    /// Nothing is left of the run.
+    fn give_up(&mut self, run: RunId) {
+        debug_assert_eq!(self.runs.meta(run).beyond, 0);
+        let fields = self.runs.record(run).fields();
+        if self.runs.meta(run).dangling {
+            self.dangling.remove(&run);
+        }
+        self.unlink(run);
+        // From here on readers see that the record is not in use.
+        self.runs.record(run).begin();
+        self.first_keys.remove(fields.first, u64::from(run));
+        self.release_coverage(run);
+        self.free_blocks(fields.blocks);
+        self.drop_details(run);
+        self.runs.give_back(run);
+    }
+
+    /// Details about a run of which nothing is held say nothing.
+    fn drop_details(&mut self, run: RunId) {
+        if self.runs.meta(run).details == 0 {
+            return;
+        }
+        for state in [SlotState::Live, SlotState::Draft, SlotState::Retired] {
+            let slots: Vec<usize> = self.slots.in_state(state).collect();
+            for slot in slots {
+                self.slots.info_mut(slot).details.remove(&run);
+            }
+        }
+    }
+
+    /// Moves the blocks into a smaller extent if much of theirs is unused.
+    fn tighten(&mut self, run: RunId) {
+        let mut fields = self.runs.record(run).fields();
+        let (len, room) = (
+            fields.shape.len as usize,
+            room_of(self.heap.header(fields.blocks).words),
+        );
+        if len + len / 4 + 4 >= room {
+            return;
+        }
+        let old = fields.blocks;
+        fields.blocks = self.alloc_blocks(run, len + len / 16);
+        self.copy_blocks(old, fields.blocks, len);
+        let record = self.runs.record(run);
+        record.begin();
+        record.put(&fields);
+        record.end();
+        self.free_blocks(old);
+    }
+}

@@ -1,0 +1,23 @@
+//! Which numbers does Homing tell about itself, and what are they called?
+//!
+//! Every metric is declared once, in [`names`]: its name, kind, help text and labels. A metric is a field of a struct, so
+//! that a name which is not declared does not compile, and [`Metrics::render`] writes all of them in the Prometheus text
+//! format.
+//!
+//! **Invariant:** labels take values of a closed list. The number of series is fixed when the program is built; no
+//! request, model or tenant can make it grow.
+//!
+//! **Invariant:** updating a metric takes no lock and does not allocate.
+//!
+//! - [`names`]: what is declared;
+//! - [`metric`]: counters, gauges, histograms and labels;
+//! - [`mod@reference`]: the page `docs/reference/metrics.md`.
+
+mod declare;
+pub mod metric;
+pub mod names;
+pub mod reference;
+
+pub use declare::{Declaration, MetricKind};
+pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
+pub use names::{Change, IndexMetrics, Metrics};
