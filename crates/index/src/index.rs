@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use homing_domain::{BlockKey, ClearScope, KvChange, Label, RankId, Removed, Stored};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::bugs::planted;
 use crate::config::{Copies, IndexConfig};
+use crate::dangling::Dangling;
 use crate::heap::Heap;
 use crate::lookup::{Reader, Shared};
 use crate::record::{RunId, Runs};
@@ -139,17 +140,16 @@ pub struct Index {
     /// Blocks in runs, and places for them.
     pub(crate) blocks: u64,
     pub(crate) block_slots: u64,
-    /// Runs whose parent block is not in the index, with its key. While there are any, new blocks may be the parents of
-    /// known runs.
-    pub(crate) dangling: FxHashMap<RunId, BlockKey>,
+    /// Runs whose parent block is not in the index. While there are any, new blocks may be the parents of known runs.
+    pub(crate) dangling: Dangling,
     /// Runs whose tail nobody holds, still to be cut.
     pub(crate) untrimmed: Vec<RunId>,
     pub(crate) housekeeping: Housekeeping,
     pub(crate) counters: Counters,
     pub(crate) work: crate::write::Workspace,
-    /// Blocks evicted since the log was last taken, in order; kept in tests only.
+    /// Blocks forgotten since the log was last taken, with their depths; kept in tests only.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) evicted_log: Vec<BlockKey>,
+    pub(crate) evicted_log: Vec<(u32, BlockKey)>,
 }
 
 impl Index {
@@ -184,7 +184,7 @@ impl Index {
             slots,
             blocks: 0,
             block_slots: 0,
-            dangling: FxHashMap::default(),
+            dangling: Dangling::default(),
             untrimmed: Vec::new(),
             housekeeping: Housekeeping::default(),
             counters: Counters::default(),

@@ -35,6 +35,7 @@ mod bits;
 mod bugs;
 mod chunk;
 mod config;
+mod dangling;
 mod detail;
 mod heap;
 mod heat;

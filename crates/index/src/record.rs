@@ -211,6 +211,8 @@ struct Part {
 pub(crate) struct Runs {
     parts: Vec<Part>,
     live: usize,
+    /// One more than the highest number taken so far.
+    bound: RunId,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -220,6 +222,7 @@ impl Runs {
         let mut runs = Self {
             parts: Vec::new(),
             live: 0,
+            bound: 1,
             changed: true,
         };
         runs.open();
@@ -238,9 +241,9 @@ impl Runs {
         self.live
     }
 
-    /// Numbers in use or not: all are below this.
+    /// All numbers in use are below this.
     pub(crate) fn bound(&self) -> RunId {
-        (self.parts.len() * PER_CHUNK) as RunId
+        self.bound.min((self.parts.len() * PER_CHUNK) as RunId)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -266,6 +269,7 @@ impl Runs {
             ..RunMeta::default()
         };
         self.live += 1;
+        self.bound = self.bound.max(run + 1);
         Some(run)
     }
 

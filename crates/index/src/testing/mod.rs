@@ -8,6 +8,6 @@ mod pair;
 mod steps;
 mod verify;
 
-pub use oracle::Oracle;
+pub use oracle::{Oracle, Truth};
 pub use pair::{Mismatch, Pair};
 pub use steps::{Script, Step};

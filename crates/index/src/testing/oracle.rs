@@ -36,6 +36,25 @@ pub struct Oracle {
     ranks: BTreeMap<RankId, Held>,
 }
 
+/// What every rank holds at some moment: blocks, with the nearest tier of each.
+#[derive(Clone, Debug)]
+pub struct Truth(BTreeMap<RankId, HashMap<BlockKey, Tier>>);
+
+impl Truth {
+    /// For each rank the number of leading blocks it holds on tiers up to each tier.
+    pub fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<RankId, [u32; Tier::COUNT]> {
+        let depth = |held: &HashMap<BlockKey, Tier>, deepest: Tier| {
+            keys.iter()
+                .take_while(|key| held.get(key).is_some_and(|tier| *tier <= deepest))
+                .count() as u32
+        };
+        self.0
+            .iter()
+            .map(|(rank, held)| (*rank, Tier::ALL.map(|tier| depth(held, tier))))
+            .collect()
+    }
+}
+
 impl Oracle {
     /// An empty one that forgets orphans beyond the given number per rank.
     pub fn new(hasher: KeyHasher, orphans_per_rank: usize) -> Self {
@@ -152,11 +171,12 @@ impl Oracle {
 
     /// For each rank the number of leading blocks it holds on tiers up to each tier.
     pub fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<RankId, [u32; Tier::COUNT]> {
-        let depth = |held: &Held, tier: Tier| keys.iter().take_while(|key| held.holds(**key, tier)).count() as u32;
-        self.ranks
-            .iter()
-            .map(|(rank, held)| (*rank, Tier::ALL.map(|tier| depth(held, tier))))
-            .collect()
+        self.truth().lookup(keys)
+    }
+
+    /// What every rank holds now, for many lookups.
+    pub fn truth(&self) -> Truth {
+        Truth(self.ranks.iter().map(|(rank, held)| (*rank, held.nearest())).collect())
     }
 
     /// All keys that some rank holds.
@@ -189,10 +209,16 @@ impl Held {
         self.places.keys().filter_map(|label| self.key_of(*label))
     }
 
-    fn holds(&self, key: BlockKey, deepest: Tier) -> bool {
-        self.copies
-            .keys()
-            .any(|(label, tier, _)| *tier <= deepest && self.places.get(label) == Some(&Place::At(key)))
+    /// The nearest tier on which each block is held.
+    fn nearest(&self) -> HashMap<BlockKey, Tier> {
+        let mut nearest = HashMap::new();
+        for (label, tier, _) in self.copies.keys() {
+            if let Some(key) = self.key_of(*label) {
+                let held = nearest.entry(key).or_insert(*tier);
+                *held = (*held).min(*tier);
+            }
+        }
+        nearest
     }
 
     /// Puts one copy at `key`, and what waited for its label after it. A label names one block at a time: if it named

@@ -299,7 +299,11 @@ impl Pair {
             // The draft was filled while the index was full: what it holds is what it says.
             let listing = self.index.list(draft).map_err(|error| error.to_string())?;
             for item in listing.items {
-                self.oracle.store(id, &Stored::plain(None, item.blocks));
+                let parent = match item.parent {
+                    ListedParent::Label(label) => Some(label),
+                    ListedParent::Root | ListedParent::Key(_) => None,
+                };
+                self.oracle.store(id, &Stored::plain(parent, item.blocks));
             }
             self.oracle.mark_truncated(id);
         } else {
@@ -332,8 +336,9 @@ impl Pair {
     /// Every answer, every size and the index's own invariants.
     fn check(&mut self) -> Result<(), String> {
         self.index.verify()?;
+        let truth = self.oracle.truth();
         for keys in self.queries() {
-            let expected = self.oracle.lookup(&keys);
+            let expected = truth.lookup(&keys);
             self.reader.lookup(&keys, &mut self.answer);
             let mut found: BTreeMap<RankId, [u32; Tier::COUNT]> = BTreeMap::new();
             for (rank, slot) in self.answer.ranks().filter(|(rank, _)| rank.worker.0 < 1000) {
@@ -347,6 +352,10 @@ impl Pair {
             let Ok(stats) = self.index.rank_stats(rank.slot) else {
                 continue;
             };
+            // What an event evicts and then rebinds is a loss to the index, which evicts first, and none to the oracle.
+            if self.bounded && stats.truncated {
+                self.oracle.mark_truncated(rank.id);
+            }
             let (orphans, truncated) = (self.oracle.orphans(rank.id), self.oracle.is_truncated(rank.id));
             if (stats.orphans as usize, stats.truncated) != (orphans, truncated) {
                 return Err(format!(

@@ -76,7 +76,7 @@ impl Index {
 
     fn verify_links(&self, run: RunId) -> Result<(), String> {
         let meta = self.runs.meta(run);
-        if meta.dangling != self.dangling.contains_key(&run) || meta.dangling && meta.parent != 0 {
+        if meta.dangling != self.dangling.missing_before(run).is_some() || meta.dangling && meta.parent != 0 {
             return Err(format!("run {run}: dangling or not?"));
         }
         let mut kid = meta.first_kid;
@@ -104,6 +104,10 @@ impl Index {
         {
             let mut blocks = 0;
             let info = self.slots.info(slot);
+            if info.rank.worker.0 >= 1000 {
+                // A filler of the tests, which holds nothing.
+                continue;
+            }
             for run in self.runs_of(slot) {
                 match info.details.get(&run) {
                     Some(detail) => {

@@ -94,7 +94,7 @@ impl Index {
             Place { run: new, offset: 0 },
         );
         self.renumber_details(old, new);
-        if let Some(parent_key) = self.dangling.remove(&old) {
+        if let Some(parent_key) = self.dangling.remove(old) {
             self.dangling.insert(new, parent_key);
         }
         if meta.untrimmed {
@@ -239,7 +239,7 @@ impl Index {
         fields.blocks = blocks;
         fields.last = child_fields.last;
         fields.shape.len = total as u16;
-        if self.runs.meta(run).first_kid == 0 && self.dangling.is_empty() {
+        if self.runs.meta(run).first_kid == 0 {
             fields.shape.flags &= !HAS_CHILDREN;
         }
         let rest: Vec<(usize, u16)> = holders

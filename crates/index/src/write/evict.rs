@@ -97,7 +97,13 @@ impl Index {
                 run,
                 offset: offset as u16,
             });
-            self.evicted_log.push(key);
+            self.log_forgotten(
+                key,
+                self.depth_of(Place {
+                    run,
+                    offset: offset as u16,
+                }),
+            );
         }
     }
 
@@ -105,20 +111,22 @@ impl Index {
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
     fn log_tail(&mut self, _run: RunId, _start: usize) {}
 
-    /// Notes that a block which came was not kept.
+    /// Notes that a block was evicted, or came and was not kept.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn log_forgotten(&mut self, key: BlockKey) {
-        self.evicted_log.push(key);
+    pub(crate) fn log_forgotten(&mut self, key: BlockKey, depth: u32) {
+        self.evicted_log.push((depth, key));
     }
 
     /// Notes that a block which came was not kept: tests look at it.
     #[cfg(not(any(test, feature = "testing")))]
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
-    pub(crate) fn log_forgotten(&mut self, _key: BlockKey) {}
+    pub(crate) fn log_forgotten(&mut self, _key: BlockKey, _depth: u32) {}
 
-    /// The blocks that were forgotten because the index was full, in order, since this was last asked.
+    /// The blocks that were forgotten because the index was full, deepest first, since this was last asked.
     #[cfg(any(test, feature = "testing"))]
     pub fn take_forgotten(&mut self) -> Vec<BlockKey> {
-        std::mem::take(&mut self.evicted_log)
+        let mut forgotten = std::mem::take(&mut self.evicted_log);
+        forgotten.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        forgotten.into_iter().map(|(_, key)| key).collect()
     }
 }

@@ -75,7 +75,8 @@ impl Index {
         if placed == 0 {
             self.slots.info_mut(slot).truncated = true;
             outcome.forgotten += 1;
-            self.forget_orphans_under(slot, label, key);
+            let depth = self.depth_of(parent) + 1;
+            self.forget_orphans_under(slot, label, key, depth);
             return None;
         }
         let stretch = self.work.stretches[0];
@@ -97,10 +98,10 @@ impl Index {
     }
 
     /// There was no room for an orphan that could have joined: it is forgotten, with all that waits for it.
-    fn forget_orphans_under(&mut self, slot: usize, label: Label, key: BlockKey) {
-        let mut forgotten = vec![(label, key)];
+    fn forget_orphans_under(&mut self, slot: usize, label: Label, key: BlockKey, depth: u32) {
+        let mut forgotten = vec![(label, key, depth)];
         let mut next = 0;
-        while let Some((label, key)) = forgotten.get(next).copied() {
+        while let Some((label, key, depth)) = forgotten.get(next).copied() {
             let hasher = self.config.hasher;
             let orphans = &mut self.slots.info_mut(slot).orphans;
             let mut children = orphans.take_children(Awaited::Label(label));
@@ -108,12 +109,12 @@ impl Index {
             forgotten.extend(
                 children
                     .into_iter()
-                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content))),
+                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content), depth + 1)),
             );
             next += 1;
         }
-        for (_, key) in forgotten.into_iter().rev() {
-            self.log_forgotten(key);
+        for (_, key, depth) in forgotten {
+            self.log_forgotten(key, depth);
         }
     }
 

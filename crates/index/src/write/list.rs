@@ -145,12 +145,12 @@ impl Index {
 
     /// The key of the block before this one.
     fn parent_key(&self, place: Place) -> BlockKey {
-        match (place.offset, self.dangling.get(&place.run)) {
+        match (place.offset, self.dangling.missing_before(place.run)) {
             (1.., _) => self.key_at(Place {
                 offset: place.offset - 1,
                 ..place
             }),
-            (0, Some(key)) => *key,
+            (0, Some(key)) => key,
             (0, None) => {
                 let meta = self.runs.meta(place.run);
                 let parent = Place {

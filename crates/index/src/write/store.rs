@@ -164,16 +164,17 @@ impl Index {
         outcome.forgotten += (blocks.len() - placed) as u32;
         self.slots.info_mut(slot).truncated = true;
         let mut key = parent.map_or(hasher.root(), |place| self.key_at(place));
-        let mut refused: Vec<(Label, BlockKey)> = Vec::new();
+        let first = parent.map_or(0, |place| self.depth_of(place) + 1);
+        let mut refused: Vec<(Label, BlockKey, u32)> = Vec::new();
         for (index, block) in blocks.iter().enumerate() {
             let child = hasher.child(key, block.content);
             if index >= placed {
-                refused.push((block.label, child));
+                refused.push((block.label, child, first + index as u32));
             }
             key = child;
         }
         let mut next = 0;
-        while let Some((label, key)) = refused.get(next).copied() {
+        while let Some((label, key, depth)) = refused.get(next).copied() {
             // A label that was to name a refused block names nothing any more.
             self.forget_label(slot, label);
             let orphans = &mut self.slots.info_mut(slot).orphans;
@@ -182,13 +183,13 @@ impl Index {
             refused.extend(
                 children
                     .into_iter()
-                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content))),
+                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content), depth + 1)),
             );
             next += 1;
         }
         self.publish_details(slot);
-        for (_, key) in refused.into_iter().rev() {
-            self.log_forgotten(key);
+        for (_, key, depth) in refused {
+            self.log_forgotten(key, depth);
         }
     }
 

@@ -38,6 +38,11 @@ impl Index {
         BlockKey(self.blocks_of(place.run).0[place.offset as usize].load(Ordering::Relaxed))
     }
 
+    /// How many blocks come before this one in its sequence.
+    pub(crate) fn depth_of(&self, place: Place) -> u32 {
+        self.runs.meta(place.run).depth + u32::from(place.offset)
+    }
+
     /// The run's own label of a block.
     #[inline]
     pub(crate) fn label_at(&self, place: Place) -> Label {
@@ -104,7 +109,7 @@ impl Index {
         if offset < shape.len as usize && self.blocks_of(run).0[offset].load(Ordering::Relaxed) == key {
             return Some((run, offset));
         }
-        if shape.flags & HAS_CHILDREN == 0 && self.dangling.is_empty() {
+        if shape.flags & HAS_CHILDREN == 0 {
             return None;
         }
         self.run_starting_with(key).map(|run| (run, 0))
@@ -170,18 +175,29 @@ impl Index {
             }
         };
         self.index_labels(stretch);
+        self.link_after(stretch, keys);
         self.blocks += u64::from(stretch.to - stretch.from);
         Some(stretch)
+    }
+
+    /// Runs that missed one of these blocks follow it now.
+    fn link_after(&mut self, stretch: Stretch, keys: &[u64]) {
+        if self.dangling.is_empty() || planted!(self.config, DanglingForgotten) {
+            return;
+        }
+        for (offset, key) in (stretch.from..stretch.to).zip(keys) {
+            for run in self.dangling.after(BlockKey(*key)) {
+                self.link(run, Some((stretch.run, offset as usize + 1)));
+            }
+        }
     }
 
     fn create(&mut self, keys: &[u64], labels: impl Iterator<Item = u64>) -> Option<RunId> {
         let run = self.runs.take()?;
         let blocks = self.alloc_blocks(run, keys.len());
         self.write_blocks(blocks, 0, keys, labels);
-        let children = if !self.dangling.is_empty() { HAS_CHILDREN } else { 0 };
         let shape = Shape {
             len: keys.len() as u16,
-            flags: children,
             ..Shape::default()
         };
         let record = self.runs.record(run);
@@ -213,9 +229,6 @@ impl Index {
         self.write_blocks(fields.blocks, old, keys, labels);
         fields.last = keys[keys.len() - 1];
         fields.shape.len = new as u16;
-        if !self.dangling.is_empty() {
-            fields.shape.flags |= HAS_CHILDREN;
-        }
         self.lengthen(run, fields);
         if fields.blocks != old_blocks {
             self.free_blocks(old_blocks);
@@ -256,7 +269,7 @@ impl Index {
     /// Makes the run a child of the block before `at`.
     pub(crate) fn link(&mut self, run: RunId, at: Option<(RunId, usize)>) {
         if self.runs.meta(run).dangling {
-            self.dangling.remove(&run);
+            self.dangling.remove(run);
         }
         let Some((parent, end)) = at else {
             let meta = self.runs.meta_mut(run);

@@ -117,7 +117,7 @@ impl Index {
         debug_assert_eq!(self.runs.meta(run).beyond, 0);
         let fields = self.runs.record(run).fields();
         if self.runs.meta(run).dangling {
-            self.dangling.remove(&run);
+            self.dangling.remove(run);
         }
         self.unlink(run);
         // From here on readers see that the record is not in use.
