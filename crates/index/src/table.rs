@@ -22,7 +22,7 @@ const SLOTS: usize = BUCKETS * WIDTH;
 /// A segment that holds more is split.
 const SPLIT_ABOVE: u32 = (SLOTS * 85 / 100) as u32;
 /// Two halves that together hold less are joined.
-const JOIN_BELOW: u32 = (SLOTS * 40 / 100) as u32;
+const JOIN_BELOW: u32 = (SLOTS / 2) as u32;
 const MAX_DEPTH: u32 = 32;
 
 const VALUE_BITS: u32 = 40;
@@ -61,6 +61,9 @@ pub(crate) struct Table {
     entries: u64,
     /// Where the search for segments to join goes on.
     hand: usize,
+    joined: bool,
+    /// The number of entries when a whole round found nothing to join: not worth another until there are fewer.
+    quiet_at: u64,
     /// Set when the snapshot that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -198,6 +201,8 @@ impl Table {
             spare: Vec::new(),
             entries: 0,
             hand: 0,
+            joined: false,
+            quiet_at: u64::MAX,
             changed: true,
         }
     }
@@ -277,6 +282,7 @@ impl Table {
     pub(crate) fn shrink_step(&mut self, hash_of: impl Fn(u64) -> u64) -> bool {
         if self.hand >= self.directory.len() {
             self.hand = 0;
+            self.quiet_at = if std::mem::take(&mut self.joined) { u64::MAX } else { self.entries };
             self.halve_directory();
             return true;
         }
@@ -299,7 +305,7 @@ impl Table {
     /// Whether most of the space is unused.
     pub(crate) fn is_sparse(&self) -> bool {
         let slots = (self.pieces.len() - self.spare.len()) as u64 * SLOTS as u64;
-        slots > SLOTS as u64 && self.entries * 3 < slots
+        slots > SLOTS as u64 && self.entries * 3 < slots && self.entries < self.quiet_at - self.quiet_at / 8
     }
 
     /// Bytes of segments and directory.
@@ -348,6 +354,7 @@ impl Table {
         let half = 1 << (self.depth - depth - 1);
         let start = index / (2 * half) * (2 * half);
         self.directory[start + half..start + 2 * half].fill(high);
+        self.quiet_at = u64::MAX;
         self.changed = true;
     }
 
@@ -371,6 +378,7 @@ impl Table {
         self.pieces[other as usize] = None;
         self.spare.push(other);
         self.directory[range.0..range.0 + range.1].fill(number);
+        self.joined = true;
         self.changed = true;
     }
 

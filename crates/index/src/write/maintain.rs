@@ -60,12 +60,16 @@ impl Index {
 
     fn housekeep(&mut self, work: u32) -> Pending {
         if let Some(run) = self.untrimmed.pop() {
-            self.runs.meta_mut(run).untrimmed = false;
-            self.trim(run);
+            if run < self.runs.bound() {
+                self.runs.meta_mut(run).untrimmed = false;
+                self.trim(run);
+            }
         } else if self.housekeeping.sweep_wanted {
             self.sweep_slice(work);
         } else if let Some(run) = self.housekeeping.merges.pop() {
-            self.merge(run);
+            if run < self.runs.bound() {
+                self.merge(run);
+            }
         } else if self.heap.is_sparse() {
             self.compact_heap(work);
         } else if self.runs.is_sparse() {
