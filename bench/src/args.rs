@@ -24,6 +24,30 @@ pub struct IndexArgs {
     pub output: Output,
     /// How large everything is.
     pub size: Size,
+    /// The one part to run; targets of the others are left out.
+    pub only: Option<Part>,
+}
+
+/// A part of `index` that can be run alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Wrong answers.
+    Exact,
+    /// Events of a trace.
+    Churn,
+    /// Lookups, stores and removals.
+    Speed,
+    /// Bytes.
+    Memory,
+    /// Growth, and the writer's slices.
+    Growth,
+}
+
+impl IndexArgs {
+    /// Whether a part was asked for.
+    pub fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
 }
 
 /// How the result is printed.
@@ -73,6 +97,7 @@ pub enum ArgsError {
 /// How the program is called.
 pub const USAGE: &str = "\
 usage: homing-bench index [--trace FILE] [--workers 8,64,512] [--json] [--quick]
+                          [--only exact|churn|speed|memory|growth]
        homing-bench hash [--json]
 ";
 
@@ -93,17 +118,30 @@ fn parse_index(mut words: impl Iterator<Item = String>) -> Result<IndexArgs, Arg
         workers: vec![8, 64, 512],
         output: Output::Table,
         size: Size::Full,
+        only: None,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--trace" => args.trace = Some(words.next().ok_or(ArgsError::Missing("--trace"))?.into()),
             "--workers" => args.workers = parse_workers(&words.next().ok_or(ArgsError::Missing("--workers"))?)?,
             "--json" => args.output = Output::Json,
+            "--only" => args.only = Some(parse_part(&words.next().ok_or(ArgsError::Missing("--only"))?)?),
             "--quick" => args.size = Size::Quick,
             _ => return Err(ArgsError::Unknown(word)),
         }
     }
     Ok(args)
+}
+
+fn parse_part(name: &str) -> Result<Part, ArgsError> {
+    match name {
+        "exact" => Ok(Part::Exact),
+        "churn" => Ok(Part::Churn),
+        "speed" => Ok(Part::Speed),
+        "memory" => Ok(Part::Memory),
+        "growth" => Ok(Part::Growth),
+        _ => Err(ArgsError::Unknown(name.to_owned())),
+    }
 }
 
 fn parse_hash(words: impl Iterator<Item = String>) -> Result<Output, ArgsError> {

@@ -32,7 +32,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use args::{Command, IndexArgs, Output};
+use args::{Command, IndexArgs, Output, Part};
 use mooncake::TraceError;
 use report::Report;
 use speed::Depth;
@@ -68,29 +68,43 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
 fn run_index(args: &IndexArgs) -> Result<(), TraceError> {
     let sequences = args.size.pick(10_000, 400);
     let mut report = Report::default();
-    exact::run(&mut report);
-    churn::run(args, &mut report)?;
+    if args.wants(Part::Exact) {
+        exact::run(&mut report);
+    }
+    if args.wants(Part::Churn) {
+        churn::run(args, &mut report)?;
+    }
+    if args.wants(Part::Speed) {
+        run_speed(args, sequences, &mut report);
+    }
+    if args.wants(Part::Memory) {
+        for scenario in memory::scenarios(sequences) {
+            memory::run(scenario, args.size, &mut report);
+        }
+    }
+    if args.wants(Part::Growth) {
+        growth::run(args.size, &mut report);
+    }
+    print_report("index", &report, &targets::index(args, sequences, &report), args.output);
+    Ok(())
+}
+
+fn run_speed(args: &IndexArgs, sequences: usize, report: &mut Report) {
     for workers in &args.workers {
         let depth = if *workers == targets::middle(args) {
             Depth::Threads
         } else {
             Depth::Plain
         };
-        speed::run(Scenario::main(*workers, sequences), depth, args.size, &mut report);
+        speed::run(Scenario::main(*workers, sequences), depth, args.size, report);
     }
     for segments in [8, 64] {
         let scenario = Scenario {
             segments,
             ..Scenario::main(64, sequences)
         };
-        speed::run(scenario, Depth::Plain, args.size, &mut report);
+        speed::run(scenario, Depth::Plain, args.size, report);
     }
-    for scenario in memory::scenarios(sequences) {
-        memory::run(scenario, args.size, &mut report);
-    }
-    growth::run(args.size, &mut report);
-    print_report("index", &report, &targets::index(args, sequences, &report), args.output);
-    Ok(())
 }
 
 fn run_hash(output: Output) {

@@ -85,6 +85,9 @@ pub fn index(args: &IndexArgs, sequences: usize, report: &Report) -> Vec<Target>
         let found = report.compare(section::GROWTH, growth::CASE, metric);
         targets.push(Target::limit(metric.to_owned(), found, limit));
     }
+    if args.only.is_some() {
+        targets.retain(|target| target.ours.is_some());
+    }
     targets
 }
 

@@ -6,14 +6,15 @@
 //! whole prefix. Only full blocks have keys. Model and block size are not part of a key: there is one index per model
 //! and block size.
 //!
-//! **Invariant:** `content_of(parent, child(parent, content)) == content`. The chain step is a permutation, so the index
+//! **Invariant:** `content_of(parent, child(parent, content)) == content`. The chain step can be undone, so the index
 //! keeps keys only and computes content hashes back when it must list them.
 //!
 //! **Invariant:** the same seed gives the same keys on every machine (`tests/vectors.rs` holds published examples), and
 //! [`KeyHasher::keys`], which queries use, equals [`KeyHasher::content`] and [`KeyHasher::child`] block by block, which
 //! events use.
 //!
-//! Cost: one 64 x 64 bit multiplication per four tokens, three per block; see `bench -- hash`. With a secret
+//! Cost: one 64 x 64 bit multiplication per four tokens, none of which waits for another, one per sixteen tokens, and
+//! one per block that waits for the block before; see `bench -- hash`. With a secret
 //! [`HashSeed`] every constant below is unknown to clients, which makes crafted collisions impractical; this is no
 //! cryptographic hash. "Exact" everywhere in this project means up to collisions of these 64 bits.
 
@@ -143,11 +144,12 @@ pub struct Extras<'a> {
 /// Makes keys. Cheap to copy; all copies made from one seed agree.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHasher {
-    /// Constants that whiten words before they are multiplied.
+    /// Constants that whiten words before they are multiplied, one for each word of a group of tokens.
     lanes: [u64; 8],
-    /// The odd multiplier of the chain step, and its inverse.
+    /// The odd multiplier between groups of tokens in a block.
+    group_step: u64,
+    /// The odd multiplier between blocks.
     step: u64,
-    step_inverse: u64,
     root: BlockKey,
     id: u64,
 }
@@ -161,13 +163,14 @@ impl KeyHasher {
             split_mix(state)
         };
         let lanes = std::array::from_fn(|_| next());
+        let group_step = next() | 1;
         let step = next() | 1;
         let root = BlockKey(next());
         let id = fold(next(), next() ^ step);
         Self {
             lanes,
+            group_step,
             step,
-            step_inverse: inverse_of_odd(step),
             root,
             id,
         }
@@ -183,18 +186,17 @@ impl KeyHasher {
         self.root
     }
 
-    /// The key of the block with `content` after `parent`.
+    /// The key of the block with `content` after `parent`. A product carries differences towards its high bits only;
+    /// turned by half, the next one carries them on.
     #[inline]
     pub const fn child(&self, parent: BlockKey, content: ContentHash) -> BlockKey {
-        let mixed = (parent.0 ^ content.0).wrapping_mul(self.step);
-        BlockKey(mixed ^ (mixed >> 32))
+        BlockKey(parent.0.wrapping_mul(self.step).rotate_left(32) ^ content.0)
     }
 
     /// The content of the block `key` whose parent is `parent`: the inverse of [`KeyHasher::child`].
     #[inline]
     pub const fn content_of(&self, parent: BlockKey, key: BlockKey) -> ContentHash {
-        let mixed = key.0 ^ (key.0 >> 32);
-        ContentHash(mixed.wrapping_mul(self.step_inverse) ^ parent.0)
+        ContentHash(parent.0.wrapping_mul(self.step).rotate_left(32) ^ key.0)
     }
 
     /// The content hash of one block. `tokens` are those it covers: one more than its own with
@@ -261,6 +263,7 @@ impl KeyHasher {
         let mut media = prompt.media;
         for block in 0..prompt.full_blocks().0 as usize {
             let start = block * size;
+            let start_signed = i64::try_from(start).unwrap_or(i64::MAX);
             // What ended before this block will not come again.
             while media.first().is_some_and(|m| end_of(m) <= start as u64) {
                 media = &media[1..];
@@ -271,7 +274,7 @@ impl KeyHasher {
                 .take_while(|m| u64::from(m.start.0) < (start + size) as u64)
             {
                 if end_of(thing) > start as u64 {
-                    context = self.with_media(context, &[(thing.id, i64::from(thing.start.0) - start as i64)]);
+                    context = self.with_media(context, &[(thing.id, i64::from(thing.start.0) - start_signed)]);
                 }
             }
             parent = self.child(parent, self.tokens_in(context, &prompt.tokens[start..start + covered]));
@@ -304,29 +307,40 @@ impl KeyHasher {
         )
     }
 
-    /// Two lanes take two words each per round; an incomplete round is padded with zeros, and the length is mixed in
-    /// at the end, so that padding is never taken for tokens.
-    #[inline(always)]
+    /// The covered tokens are taken in groups of sixteen; the last is padded with zeros, and the number of tokens is
+    /// part of where it starts, so that padding is never taken for tokens.
+    #[inline]
     fn tokens_in(&self, context: u64, tokens: &[u32]) -> ContentHash {
-        let [k0, k1, k2, k3, k4, k5, _, _] = self.lanes;
-        let (mut a, mut b) = (context ^ k0, context ^ k1);
-        let (rounds, rest) = tokens.as_chunks::<8>();
-        for round in rounds {
-            (a, b) = (
-                fold(word(round[0], round[1]) ^ k2, word(round[2], round[3]) ^ a),
-                fold(word(round[4], round[5]) ^ k3, word(round[6], round[7]) ^ b),
-            );
+        let start = context ^ (tokens.len() as u64).wrapping_mul(self.group_step);
+        let (groups, rest) = tokens.as_chunks::<GROUP>();
+        let mut state = start;
+        for group in groups {
+            state = state.wrapping_mul(self.group_step) ^ self.group(group);
         }
         if !rest.is_empty() {
-            let mut round = [0_u32; 8];
-            round[..rest.len()].copy_from_slice(rest);
-            a = fold(word(round[0], round[1]) ^ k2, word(round[2], round[3]) ^ a);
-            b = fold(word(round[4], round[5]) ^ k3, word(round[6], round[7]) ^ b);
+            let mut group = [0; GROUP];
+            group[..rest.len()].copy_from_slice(rest);
+            state = state.wrapping_mul(self.group_step) ^ self.group(&group);
         }
-        ContentHash(fold(a ^ k4 ^ tokens.len() as u64, b ^ k5))
+        ContentHash(state)
+    }
+
+    /// Four products of two words each. Each word has a constant of its own, so that the order of words matters.
+    #[inline]
+    fn group(&self, tokens: &[u32; GROUP]) -> u64 {
+        let part = |index: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|offset| tokens[4 * index + offset]);
+            fold(
+                word(a, b) ^ self.lanes[2 * index],
+                word(c, d) ^ self.lanes[2 * index + 1],
+            )
+        };
+        (part(0) ^ part(1)).wrapping_add(part(2) ^ part(3))
     }
 }
 
+/// Tokens that are hashed together.
+const GROUP: usize = 16;
 const FIELD_ADAPTER: u64 = 1;
 const FIELD_SALT: u64 = 2;
 const FIELD_MEDIA: u64 = 3;
@@ -335,13 +349,13 @@ fn end_of(media: &Media) -> u64 {
     u64::from(media.start.0) + u64::from(media.length.0)
 }
 
-#[inline(always)]
+#[inline]
 fn word(low: u32, high: u32) -> u64 {
     u64::from(low) | (u64::from(high) << 32)
 }
 
 /// Both halves of a 128-bit product, folded together.
-#[inline(always)]
+#[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)
@@ -351,17 +365,6 @@ const fn split_mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
-}
-
-/// Newton's iteration doubles the number of right bits; an odd number is its own inverse in the lowest three.
-const fn inverse_of_odd(odd: u64) -> u64 {
-    let mut inverse = odd;
-    let mut round = 0;
-    while round < 5 {
-        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
-        round += 1;
-    }
-    inverse
 }
 
 /// A 64-bit hash of a name. Not keyed: names are absorbed through keyed constants afterwards, and labels mean something

@@ -1,7 +1,9 @@
 //! Are keys what they were published to be? Every line of `vectors.txt` is checked; `docs/block-keys.md` explains them.
 //!
-//! The file was written by a second implementation, in another language. A key that changes breaks every
-//! deployment that updates one part before another: such a change needs an ADR and a new document, not a new file.
+//! The values come from a second implementation, `scripts/block_keys.py`, which was written from that document and shares
+//! no code with this crate: run it with the file and `--check` to compare, with `--write` to fill in lines that were added.
+//! A key that changes breaks every deployment that updates one part before another: such a change needs an ADR and a new
+//! document, not a new file.
 
 use std::collections::BTreeMap;
 

@@ -57,6 +57,8 @@ pub(crate) struct Scratch {
     pub(crate) seen: Vec<u64>,
     pub(crate) part: Vec<u64>,
     pub(crate) visited: Vec<(RunId, u64)>,
+    /// Where a walk found no run to follow the path.
+    pub(crate) absent: Option<usize>,
 }
 
 impl Answer {
@@ -115,6 +117,7 @@ impl Answer {
             self.live = live.clone();
         }
         self.scratch.visited.clear();
+        self.scratch.absent = None;
         for words in [&mut self.scratch.stay, &mut self.scratch.seen, &mut self.scratch.part] {
             words.resize(self.width, 0);
         }

@@ -1,4 +1,5 @@
-//! Would the tests notice? Mistakes that can be switched on one by one; each must be found by the property tests.
+//! Would the tests notice? Mistakes that can be switched on one by one; each must be found by the property
+//! tests, or by the schedules.
 
 /// A mistake of the kind that peers have made, or that we nearly made.
 #[cfg(any(test, feature = "testing"))]
@@ -28,11 +29,21 @@ pub enum Bug {
     SlotReusedUnswept,
     /// A run that was cut short does not look for runs that continue what was cut.
     DanglingForgotten,
+    /// Readers are not told that a run's coverage is being changed.
+    NoVersionOnWrite,
+    /// Readers are not told that the view was replaced.
+    EpochNotRaised,
+    /// A store is shown shallowest run first, so that a reader may see half of it.
+    StoreShallowFirst,
+    /// A removal is shown deepest run first, so that a reader may see half of it.
+    RemoveDeepFirst,
+    /// Somebody is said to hold new runs before readers can find them.
+    CoverageBeforeView,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
-    /// All of them.
+    /// Those that one thread can notice.
     pub const ALL: [Self; 12] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
@@ -46,6 +57,15 @@ impl Bug {
         Self::OrphansSurviveClear,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,
+    ];
+
+    /// Those that show only while readers look on: the schedules find them, the property tests cannot.
+    pub const CONCURRENT: [Self; 5] = [
+        Self::NoVersionOnWrite,
+        Self::EpochNotRaised,
+        Self::StoreShallowFirst,
+        Self::RemoveDeepFirst,
+        Self::CoverageBeforeView,
     ];
 }
 

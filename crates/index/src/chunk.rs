@@ -13,22 +13,22 @@ use std::ops::Deref;
 use crate::sync::AtomicU64;
 
 /// Words in a chunk.
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) const CHUNK_WORDS: usize = 1 << 18;
 
-/// Words in a chunk: few, because every word is expensive under the schedule explorer.
-#[cfg(shuttle)]
+/// Words in a chunk: few, because every word is expensive under the explorers of schedules.
+#[cfg(any(shuttle, loom))]
 pub(crate) const CHUNK_WORDS: usize = 1 << 8;
 
 /// A fixed array of words that readers and the writer share.
 pub(crate) struct Chunk {
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(shuttle, loom)))]
     words: std::ptr::NonNull<AtomicU64>,
-    #[cfg(shuttle)]
+    #[cfg(any(shuttle, loom))]
     words: Vec<AtomicU64>,
 }
 
-#[cfg(shuttle)]
+#[cfg(any(shuttle, loom))]
 impl Chunk {
     pub(crate) fn new() -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Chunk {
     }
 }
 
-#[cfg(shuttle)]
+#[cfg(any(shuttle, loom))]
 impl Deref for Chunk {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
@@ -45,7 +45,7 @@ impl Deref for Chunk {
     }
 }
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 #[expect(
     unsafe_code,
     reason = "aligned allocation with advice to the system; invariants in the module's documentation"
@@ -119,7 +119,7 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
     use crate::sync::Ordering;

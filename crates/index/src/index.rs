@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homing_domain::{BlockKey, ClearScope, KvChange, Label, RankId, Removed, Stored};
+use homing_domain::{ClearScope, KvChange, Label, RankId, Removed, Stored};
 use rustc_hash::FxHashSet;
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ use crate::heap::Heap;
 use crate::lookup::{Reader, Shared};
 use crate::record::{RunId, Runs};
 use crate::slots::{Slot, SlotState, Slots, View};
-use crate::sync::{AtomicU64, Ordering, Published};
+use crate::sync::{AtomicU64, Ordering, Published, fence};
 use crate::table::Table;
 use crate::write::Kind;
 use crate::write::maintain::Housekeeping;
@@ -147,9 +147,9 @@ pub struct Index {
     pub(crate) housekeeping: Housekeeping,
     pub(crate) counters: Counters,
     pub(crate) work: crate::write::Workspace,
-    /// Blocks forgotten since the log was last taken, with their depths; kept in tests only.
+    /// Blocks forgotten since the log was last taken, with their depths and the ranks that lost them; kept in tests only.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) evicted_log: Vec<(u32, BlockKey)>,
+    pub(crate) evicted_log: Vec<(u32, homing_domain::BlockKey, Vec<RankId>)>,
 }
 
 impl Index {
@@ -268,8 +268,10 @@ impl Index {
                 let info = self.slots.info_mut(index);
                 let (rank, copies, state) = (info.rank, info.copies, info.state);
                 let orphans = std::mem::take(&mut info.orphans);
+                // If slots must be swept for it, then before this one is: readers still see it.
+                let fresh = self.take_slot(rank, copies, SlotState::Draft)?;
                 self.retire(slot);
-                let fresh = self.take_slot(rank, copies, state)?;
+                self.slots.set_state(fresh, state);
                 if planted!(self.config, OrphansSurviveClear) {
                     self.slots.info_mut(fresh.index()).orphans = orphans;
                 }
@@ -436,6 +438,18 @@ impl Index {
         }
         self.shared.view.store(Arc::new(view));
         // After the view: a reader that sees this epoch sees that view.
+        if !planted!(self.config, EpochNotRaised) {
+            self.shared.epoch.fetch_add(2, Ordering::Release);
+        }
+    }
+
+    /// What changes from here on must be seen together: readers wait or look again.
+    pub(crate) fn begin_together(&mut self) {
+        self.shared.epoch.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    pub(crate) fn end_together(&mut self) {
         self.shared.epoch.fetch_add(1, Ordering::Release);
     }
 }

@@ -30,7 +30,7 @@ const GLANCES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) view: Published<View>,
-    /// Raised after each change of the view.
+    /// Raised by two after each change of the view. Odd while runs change that must be seen together.
     pub(crate) epoch: AtomicU64,
     pub(crate) unsettled: AtomicU64,
 }
@@ -62,8 +62,19 @@ impl Reader {
         self.shared.unsettled.load(Ordering::Relaxed)
     }
 
+    fn even_epoch(&self) -> Result<u64, Moved> {
+        for _ in 0..GLANCES {
+            let epoch = self.shared.epoch.load(Ordering::Acquire);
+            if epoch.is_multiple_of(2) {
+                return Ok(epoch);
+            }
+            pause();
+        }
+        Err(Moved)
+    }
+
     fn attempt(&self, keys: &[BlockKey], answer: &mut Answer) -> Result<(), Moved> {
-        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        let epoch = self.even_epoch()?;
         let guard = self.shared.view.load();
         let view: &View = &guard;
         answer.begin(&view.live);
@@ -101,8 +112,13 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     let mut pos = 0;
     while let Some(key) = keys.get(pos) {
         let Some(fields) = find_run(view, key.0, answer)? else {
+            answer.scratch.absent = Some(pos);
             break;
         };
+        // An earlier walk of this attempt found nothing here: the two did not see one state.
+        if answer.scratch.absent == Some(pos) {
+            return Err(Moved);
+        }
         lower |= fields.shape.flags & HAS_LOWER != 0;
         let matched = matched_blocks(&view.heap, &fields, &keys[pos..])?;
         meet_run(&view.heap, &fields, deepest, (pos as u32, matched as u32), answer)?;
@@ -117,9 +133,11 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
 
 /// The run whose first block has this key, with its fields; noted as visited.
 fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>, Moved> {
+    let mut others_before = 0;
     for _ in 0..GLANCES {
         let mut found = None;
         let mut strange = false;
+        let mut others = 0;
         view.first_keys.find(key, |run| match view.records.get(run as u32) {
             // A record of a newer view, or one that was given up: look again.
             None => {
@@ -134,6 +152,7 @@ fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>
                 }
                 let fields = record.fields();
                 if fields.first != key {
+                    others += run;
                     return false;
                 }
                 found = Some((run as u32, version, fields));
@@ -146,6 +165,9 @@ fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>
                 return Ok(Some(fields));
             }
             None if strange => pause(),
+            // Runs with other keys: if they are still there they only look alike. If not, the one that is looked for
+            // may have been renumbered, and its record used again.
+            None if others != others_before => others_before = others,
             None => return Ok(None),
         }
     }

@@ -22,15 +22,15 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// Number of a run. 0 is none.
 pub(crate) type RunId = u32;
 
-/// No run is longer; an offset fits 13 bits.
+/// No run is longer; an offset fits 12 bits.
 #[cfg(not(shuttle))]
-pub(crate) const MAX_RUN: usize = 1 << 13;
+pub(crate) const MAX_RUN: usize = 1 << 12;
 /// No run is longer: an extent must fit the small chunks used under the schedule explorer.
 #[cfg(shuttle)]
 pub(crate) const MAX_RUN: usize = 12;
 
 /// There are no more runs than this; a run and an offset fit a table's value.
-pub(crate) const MAX_RUNS: usize = 1 << 27;
+pub(crate) const MAX_RUNS: usize = 1 << 26;
 
 const RECORD_WORDS: usize = 8;
 const PER_CHUNK: usize = CHUNK_WORDS / RECORD_WORDS;

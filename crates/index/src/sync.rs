@@ -1,8 +1,12 @@
 //! Which atomics are these? The standard ones, or those of the schedule explorer when tests are built for it
-//! (`RUSTFLAGS="--cfg shuttle"`). Nothing else in this crate names an atomic type.
+//! (`RUSTFLAGS="--cfg shuttle"`), or those of the model of weak memory (`--cfg loom`). Nothing else in this crate names
+//! an atomic type.
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering, fence};

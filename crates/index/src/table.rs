@@ -1,63 +1,78 @@
-//! Where is the thing with this hash? A table of 40-bit values that grows and shrinks one small segment at a time.
+//! Where is the thing with this hash? A table of 38-bit values that grows and shrinks one small segment at a time.
 //!
 //! Used twice: from the key of a run's first block to the run (readers probe it), and from a label to a run and an
 //! offset (the writer alone). Values are not stored with their keys: a hit is verified by the caller, who must look at
 //! the thing anyway. Several values may have the same hash.
 //!
-//! A directory, indexed by the top bits of the hash, names segments of 256 buckets of 8 slots, a cache line each. An
-//! entry lies in its home bucket or, if that is full, in one of the next; a bucket counts the entries that passed it, so
-//! that a search knows where to stop and a removal needs no tombstone. A full segment is replaced by two beside it.
+//! A directory, indexed by the top bits of the hash, names segments of buckets of one cache line each: a control word and
+//! seven slots. An entry lies in its home bucket or, if that is full, in one of the next; a bucket counts the entries
+//! that passed it, so that a search knows where to stop and a removal needs no tombstone. A slot has, beside its value,
+//! the bits of the hash that say where it belongs, so that a full segment is replaced by two beside it without a look at
+//! what its values mean.
 //!
-//! **Invariant:** entries never move within a segment, and a segment that left the directory is not written any more.
-//! So a reader may miss only what came after it began to look, or what a directory newer than its own has; the epoch
-//! that it checks at the end tells it of the latter.
+//! **Invariant:** entries never move within a segment, and a segment that left the directory is not written any more. A
+//! slot is written before the control word says that it is in use. So a reader may miss only what came after it began to
+//! look, or what a directory newer than its own has; the epoch that it checks at the end tells it of the latter.
 
 use std::sync::Arc;
 
 use crate::sync::{AtomicU64, Ordering};
 
+/// Buckets of a segment.
+#[cfg(not(shuttle))]
 const BUCKETS: usize = 256;
-const WIDTH: usize = 8;
+/// Few, because every word is expensive under the schedule explorer.
+#[cfg(shuttle)]
+const BUCKETS: usize = 2;
+/// Slots of a bucket.
+const WIDTH: usize = 7;
 const SLOTS: usize = BUCKETS * WIDTH;
 /// A segment that holds more is split.
-const SPLIT_ABOVE: u32 = (SLOTS * 85 / 100) as u32;
+const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
 /// Two halves that together hold less are joined.
-const JOIN_BELOW: u32 = (SLOTS / 2) as u32;
-const MAX_DEPTH: u32 = 32;
+const JOIN_BELOW: u64 = (SLOTS / 2) as u64;
+/// The directory is indexed by at most so many bits: as many as a slot has.
+const MAX_DEPTH: u32 = 18;
 
-const VALUE_BITS: u32 = 40;
+/// A slot is, from the lowest bit, a value, the home bucket and the top bits of the hash.
+const VALUE_BITS: u32 = 38;
 const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
-const TAG_MASK: u64 = 0xffff << VALUE_BITS;
+const HOME_BITS: u32 = 8;
+
+/// A control word has a byte per slot: 0 if it is free, else the top bit and seven bits of the hash. Its last byte
+/// counts the entries that passed.
+const EACH: u64 = 0x0001_0101_0101_0101;
+const TOPS: u64 = 0x80 * EACH;
 const PASSED_SHIFT: u32 = 56;
 const PASSED_MASK: u64 = 0xff << PASSED_SHIFT;
 
-/// One piece of a table.
+/// One line of a segment: the control word and the slots.
+type Bucket = [AtomicU64; 1 + WIDTH];
+
+/// One piece of a table: the entries whose hashes begin with the same `depth` bits.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Segment {
-    slots: Box<[AtomicU64]>,
+    buckets: [Bucket; BUCKETS],
+    depth: u32,
+    /// Entries. The writer alone looks at it.
+    used: AtomicU64,
 }
 
 /// A table as readers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     depth: u32,
-    segments: Vec<Arc<Segment>>,
-}
-
-#[derive(Debug)]
-struct Piece {
-    segment: Arc<Segment>,
-    depth: u32,
-    used: u32,
+    directory: Vec<Arc<Segment>>,
 }
 
 /// The writer's side.
 #[derive(Debug)]
 pub(crate) struct Table {
     depth: u32,
-    directory: Vec<u32>,
-    pieces: Vec<Option<Piece>>,
-    spare: Vec<u32>,
+    /// A segment of depth `d` stands here `2^(depth - d)` times in a row.
+    directory: Vec<Arc<Segment>>,
+    segments: usize,
     entries: u64,
     /// Where the search for segments to join goes on.
     hand: usize,
@@ -68,114 +83,174 @@ pub(crate) struct Table {
     pub(crate) changed: bool,
 }
 
+/// What a hash means for a segment.
+#[derive(Clone, Copy)]
+struct Way {
+    home: usize,
+    control: u64,
+    /// What a slot has beside its value.
+    upper: u64,
+}
+
+impl Way {
+    /// Bits in the middle choose the bucket, and those below them tell most strangers apart.
+    #[inline]
+    fn of(hash: u64) -> Self {
+        let home = (hash >> 24) & ((1 << HOME_BITS) - 1);
+        let upper = (hash >> (64 - MAX_DEPTH) << HOME_BITS | home) << VALUE_BITS;
+        Self { home: home as usize % BUCKETS, control: 0x80 | (hash >> 17 & 0x7f), upper }
+    }
+
+    /// The home bucket of an entry that is in a slot.
+    fn home_of(slot: u64) -> usize {
+        (slot >> VALUE_BITS) as usize % (1 << HOME_BITS) % BUCKETS
+    }
+}
+
+/// The slots whose control bytes equal this one, as the top bits of their bytes.
+#[inline]
+fn alike(control: u64, byte: u64) -> u64 {
+    // Exact: no borrow runs from one byte into the next.
+    let differing = control ^ (byte * EACH);
+    let low = 0x7f * EACH;
+    !(((differing & low) + low) | differing | low) & TOPS
+}
+
+#[inline]
+fn free(control: u64) -> u64 {
+    !control & TOPS
+}
+
+/// The first slot that the bits of [`alike`] or [`free`] name.
+#[inline]
+fn first(bits: u64) -> usize {
+    bits.trailing_zeros() as usize / 8 % WIDTH
+}
+
 impl Segment {
-    fn new() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-        }
+    fn new(depth: u32) -> Self {
+        let buckets = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { buckets, depth, used: AtomicU64::new(0) }
+    }
+
+    fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn set_used(&self, used: u64) {
+        self.used.store(used, Ordering::Relaxed);
     }
 
     #[inline]
-    fn bucket(&self, index: usize) -> &[AtomicU64; WIDTH] {
-        let (buckets, _) = self.slots.as_chunks::<WIDTH>();
-        &buckets[index % BUCKETS]
+    fn bucket(&self, index: usize) -> &Bucket {
+        &self.buckets[index % BUCKETS]
     }
 
-    /// The first value with this hash that `is_it` accepts.
+    /// The first value on this way that `is_it` accepts, with the number of buckets passed and the slot.
     #[inline]
-    fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<u64> {
-        let tag = tag_of(hash);
-        let mut index = home_of(hash);
-        for _ in 0..BUCKETS {
-            let bucket = self.bucket(index);
-            let mut passed = 0;
-            for (place, slot) in bucket.iter().enumerate() {
-                let word = slot.load(Ordering::Acquire);
-                if place == 0 {
-                    passed = word & PASSED_MASK;
-                }
-                let value = word & VALUE_MASK;
-                if word & TAG_MASK == tag && value != 0 && is_it(value) {
-                    return Some(value);
+    fn search(&self, way: Way, mut is_it: impl FnMut(u64) -> bool) -> Option<(usize, usize, u64)> {
+        for passed in 0..BUCKETS {
+            let bucket = self.bucket(way.home + passed);
+            let control = bucket[0].load(Ordering::Acquire);
+            let mut candidates = alike(control, way.control);
+            while candidates != 0 {
+                let place = first(candidates);
+                candidates &= candidates - 1;
+                let value = bucket[1 + place].load(Ordering::Acquire) & VALUE_MASK;
+                if is_it(value) {
+                    return Some((passed, place, value));
                 }
             }
-            if passed == 0 {
+            if control & PASSED_MASK == 0 {
                 return None;
             }
-            index += 1;
         }
         None
     }
 
-    fn insert(&self, hash: u64, value: u64) {
-        let home = home_of(hash);
-        let free = |bucket: &[AtomicU64; WIDTH]| {
-            bucket
-                .iter()
-                .position(|slot| slot.load(Ordering::Relaxed) & VALUE_MASK == 0)
-        };
-        let mut passed = 0;
-        let place = loop {
-            if let Some(place) = free(self.bucket(home + passed)) {
-                break place;
-            }
+    /// Puts a value into the first free slot on its way.
+    #[inline]
+    fn insert(&self, way: Way, value: u64) {
+        let (mut passed, mut control) = (0, self.bucket(way.home)[0].load(Ordering::Relaxed));
+        while free(control) == 0 {
             passed += 1;
             debug_assert!(passed < BUCKETS, "a segment is split before it is full");
-        };
+            control = self.bucket(way.home + passed)[0].load(Ordering::Relaxed);
+        }
         // Readers who come between see the way before they see the entry.
-        for index in home..home + passed {
-            let count = &self.bucket(index)[0];
-            let word = count.load(Ordering::Relaxed);
+        for index in way.home..way.home + passed {
+            let control = &self.bucket(index)[0];
+            let word = control.load(Ordering::Relaxed);
             if word & PASSED_MASK != PASSED_MASK {
-                count.store(word + (1 << PASSED_SHIFT), Ordering::Release);
+                control.store(word + (1 << PASSED_SHIFT), Ordering::Release);
             }
         }
-        let slot = &self.bucket(home + passed)[place];
-        let word = slot.load(Ordering::Relaxed) & PASSED_MASK;
-        slot.store(word | tag_of(hash) | value, Ordering::Release);
+        let (bucket, place) = (self.bucket(way.home + passed), first(free(control)));
+        bucket[1 + place].store(way.upper | value, Ordering::Release);
+        bucket[0].store(control | way.control << (8 * place), Ordering::Release);
     }
 
-    /// Where this very value is: the number of buckets passed, and the slot.
-    fn locate(&self, hash: u64, value: u64) -> Option<(usize, &AtomicU64)> {
-        let wanted = tag_of(hash) | value;
-        let home = home_of(hash);
-        for passed in 0..BUCKETS {
-            let bucket = self.bucket(home + passed);
-            if let Some(slot) = bucket
-                .iter()
-                .find(|slot| slot.load(Ordering::Relaxed) & !PASSED_MASK == wanted)
-            {
-                return Some((passed, slot));
-            }
-            if bucket[0].load(Ordering::Relaxed) & PASSED_MASK == 0 {
-                return None;
-            }
-        }
-        None
-    }
-
-    fn remove(&self, hash: u64, value: u64) -> bool {
-        let Some((passed, slot)) = self.locate(hash, value) else {
-            return false;
-        };
-        slot.store(slot.load(Ordering::Relaxed) & PASSED_MASK, Ordering::Release);
-        let home = home_of(hash);
-        for index in home..home + passed {
-            let count = &self.bucket(index)[0];
-            let word = count.load(Ordering::Relaxed);
+    #[inline]
+    fn remove(&self, way: Way, value: u64) -> bool {
+        let Some((passed, place, _)) = self.search(way, |found| found == value) else { return false };
+        let control = &self.bucket(way.home + passed)[0];
+        control.store(control.load(Ordering::Relaxed) & !(0xff << (8 * place)), Ordering::Release);
+        for index in way.home..way.home + passed {
+            let control = &self.bucket(index)[0];
+            let word = control.load(Ordering::Relaxed);
             // A count that ran over stays: the search is then longer than it must be, never shorter.
             if word & PASSED_MASK != PASSED_MASK {
-                count.store(word - (1 << PASSED_SHIFT), Ordering::Release);
+                control.store(word - (1 << PASSED_SHIFT), Ordering::Release);
             }
         }
         true
     }
+}
 
-    fn values(&self) -> impl Iterator<Item = u64> {
-        self.slots
-            .iter()
-            .map(|slot| slot.load(Ordering::Relaxed) & VALUE_MASK)
-            .filter(|value| *value != 0)
+/// New segments under construction, which nobody else sees yet.
+struct Filling<'a> {
+    to: [&'a Segment; 2],
+    /// Entries whose home bucket was full. They are put in when all others have a place.
+    displaced: Vec<(usize, Way, u64)>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(to: [&'a Segment; 2]) -> Self {
+        Self { to, displaced: Vec::new() }
+    }
+
+    /// Takes all entries of a segment over, each into the one of the two that the given bit of the hash says, counted
+    /// from the top; all into the first if there is none.
+    fn take(&mut self, from: &Segment, bit: Option<u32>) {
+        for bucket in &from.buckets {
+            let control = bucket[0].load(Ordering::Relaxed);
+            for place in 0..WIDTH {
+                let byte = control >> (8 * place) & 0xff;
+                if byte == 0 {
+                    continue;
+                }
+                let slot = bucket[1 + place].load(Ordering::Relaxed);
+                let half = bit.map_or(0, |bit| (slot >> (63 - bit)) as usize & 1);
+                let way = Way { home: Way::home_of(slot), control: byte, upper: slot & !VALUE_MASK };
+                let to = self.to[half].bucket(way.home);
+                let word = to[0].load(Ordering::Relaxed);
+                if free(word) == 0 {
+                    self.displaced.push((half, way, slot & VALUE_MASK));
+                    continue;
+                }
+                let place = first(free(word));
+                to[1 + place].store(slot, Ordering::Relaxed);
+                to[0].store(word | byte << (8 * place), Ordering::Relaxed);
+                self.to[half].set_used(self.to[half].used() + 1);
+            }
+        }
+    }
+
+    fn finish(self) {
+        for (half, way, value) in self.displaced {
+            self.to[half].insert(way, value);
+            self.to[half].set_used(self.to[half].used() + 1);
+        }
     }
 }
 
@@ -183,22 +258,17 @@ impl Snapshot {
     /// The first value with this hash that `is_it` accepts.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {
-        self.segments[directory_index(hash, self.depth)].find(hash, is_it)
+        let segment = &self.directory[directory_index(hash, self.depth)];
+        segment.search(Way::of(hash), is_it).map(|(_, _, value)| value)
     }
 }
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let piece = Piece {
-            segment: Arc::new(Segment::new()),
-            depth: 0,
-            used: 0,
-        };
         Self {
             depth: 0,
-            directory: vec![0],
-            pieces: vec![Some(piece)],
-            spare: Vec::new(),
+            directory: vec![Arc::new(Segment::new(0))],
+            segments: 1,
             entries: 0,
             hand: 0,
             joined: false,
@@ -208,59 +278,52 @@ impl Table {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let segments = self
-            .directory
-            .iter()
-            .map(|piece| self.piece(*piece).segment.clone())
-            .collect();
-        Snapshot {
-            depth: self.depth,
-            segments,
-        }
+        Snapshot { depth: self.depth, directory: self.directory.clone() }
     }
 
+    /// Entries.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> u64 {
         self.entries
+    }
+
+    #[inline]
+    fn segment(&self, hash: u64) -> &Segment {
+        &self.directory[directory_index(hash, self.depth)]
     }
 
     /// The first value with this hash that `is_it` accepts.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {
-        self.piece(self.directory[directory_index(hash, self.depth)])
-            .segment
-            .find(hash, is_it)
+        self.segment(hash).search(Way::of(hash), is_it).map(|(_, _, value)| value)
     }
 
     /// Loads the home bucket of a hash, so that it is near when it is needed. The result means nothing.
     #[inline]
     pub(crate) fn warm(&self, hash: u64) -> u64 {
-        let segment = &self.piece(self.directory[directory_index(hash, self.depth)]).segment;
-        segment.bucket(home_of(hash))[0].load(Ordering::Relaxed)
+        self.segment(hash).bucket(Way::of(hash).home)[0].load(Ordering::Relaxed)
     }
 
-    /// Adds a value. `hash_of` tells the hash of values that are already in.
-    pub(crate) fn insert(&mut self, hash: u64, value: u64, hash_of: impl Fn(u64) -> u64) {
-        debug_assert!(value != 0 && value <= VALUE_MASK);
-        loop {
-            let index = directory_index(hash, self.depth);
-            let piece = self.piece_mut(self.directory[index]);
-            if piece.used < SPLIT_ABOVE || piece.depth == MAX_DEPTH {
-                piece.segment.insert(hash, value);
-                piece.used += 1;
-                self.entries += 1;
-                return;
-            }
-            self.split(index, &hash_of);
+    /// Adds a value.
+    #[inline]
+    pub(crate) fn insert(&mut self, hash: u64, value: u64) {
+        debug_assert!(value <= VALUE_MASK);
+        while self.segment(hash).used() >= SPLIT_ABOVE && self.segment(hash).depth < MAX_DEPTH {
+            self.split(directory_index(hash, self.depth));
         }
+        let segment = self.segment(hash);
+        segment.insert(Way::of(hash), value);
+        segment.set_used(segment.used() + 1);
+        self.entries += 1;
     }
 
     /// Takes this very value out. Says whether it was there.
+    #[inline]
     pub(crate) fn remove(&mut self, hash: u64, value: u64) -> bool {
-        let number = self.directory[directory_index(hash, self.depth)];
-        let piece = self.piece_mut(number);
-        let found = piece.segment.remove(hash, value);
+        let segment = self.segment(hash);
+        let found = segment.remove(Way::of(hash), value);
         if found {
-            piece.used -= 1;
+            segment.set_used(segment.used() - 1);
             self.entries -= 1;
         }
         found
@@ -268,148 +331,89 @@ impl Table {
 
     /// Puts a value in the place of another with the same hash.
     pub(crate) fn replace(&mut self, hash: u64, old: u64, new: u64) -> bool {
-        let piece = self.piece(self.directory[directory_index(hash, self.depth)]);
-        let Some((_, slot)) = piece.segment.locate(hash, old) else {
-            return false;
-        };
-        let word = slot.load(Ordering::Relaxed) & !VALUE_MASK;
-        slot.store(word | new, Ordering::Release);
+        let (segment, way) = (self.segment(hash), Way::of(hash));
+        let Some((passed, place, _)) = segment.search(way, |found| found == old) else { return false };
+        segment.bucket(way.home + passed)[1 + place].store(way.upper | new, Ordering::Release);
         true
     }
 
     /// Looks at one segment and joins it with its other half if both have become nearly empty. Says whether a round
     /// over all of them is complete.
-    pub(crate) fn shrink_step(&mut self, hash_of: impl Fn(u64) -> u64) -> bool {
+    pub(crate) fn shrink_step(&mut self) -> bool {
         if self.hand >= self.directory.len() {
             self.hand = 0;
             self.quiet_at = if std::mem::take(&mut self.joined) { u64::MAX } else { self.entries };
             self.halve_directory();
             return true;
         }
-        let number = self.directory[self.hand];
-        let depth = self.piece(number).depth;
-        self.hand += 1;
+        let segment = &self.directory[self.hand];
+        let depth = segment.depth;
+        let span = 1_usize << (self.depth - depth);
+        let start = self.hand / span * span;
+        self.hand = start + span;
         if depth == 0 {
             return false;
         }
-        let span = 1_usize << (self.depth - depth);
-        let start = (self.hand - 1) / span * span;
-        let other = self.directory[start ^ span];
-        let (used, other_piece) = (self.piece(number).used, self.piece(other));
-        if other_piece.depth == depth && used + other_piece.used < JOIN_BELOW {
-            self.join(number, other, (start & !span, 2 * span), &hash_of);
+        let other = &self.directory[start ^ span];
+        if other.depth == depth && segment.used() + other.used() < JOIN_BELOW {
+            self.join(start & !span, span);
         }
         false
     }
 
     /// Whether most of the space is unused.
     pub(crate) fn is_sparse(&self) -> bool {
-        let slots = (self.pieces.len() - self.spare.len()) as u64 * SLOTS as u64;
-        slots > SLOTS as u64 && self.entries * 3 < slots && self.entries < self.quiet_at - self.quiet_at / 8
+        let slots = (self.segments * SLOTS) as u64;
+        let fewer = self.entries < self.quiet_at - self.quiet_at / 8;
+        self.segments > 1 && self.entries * 3 < slots && fewer
     }
 
     /// Bytes of segments and directory.
     pub(crate) fn bytes(&self) -> u64 {
-        let pieces = self.pieces.len() - self.spare.len();
-        (pieces * (SLOTS * 8 + 64) + self.directory.len() * 4) as u64
+        (self.segments * (size_of::<Segment>() + 64) + self.directory.len() * 8) as u64
     }
 
-    fn split(&mut self, mut index: usize, hash_of: &impl Fn(u64) -> u64) {
-        let number = self.directory[index];
-        let depth = self.piece(number).depth;
-        if depth == self.depth {
-            self.directory = self.directory.iter().flat_map(|piece| [*piece, *piece]).collect();
+    /// Replaces the segment at this place of the directory by two.
+    fn split(&mut self, mut index: usize) {
+        let full = self.directory[index].clone();
+        if full.depth == self.depth {
+            self.directory = self.directory.iter().flat_map(|segment| [segment.clone(), segment.clone()]).collect();
             self.depth += 1;
             index *= 2;
         }
-        let halves = [Segment::new(), Segment::new()];
-        let mut used = [0; 2];
-        let mut values = [0; SLOTS];
-        let mut count = 0;
-        for value in self.piece(number).segment.values() {
-            values[count] = value;
-            count += 1;
-        }
-        // All hashes first: the loads do not depend on each other, so that they run at once.
-        let mut hashes = [0; SLOTS];
-        for (hash, value) in hashes.iter_mut().zip(&values[..count]) {
-            *hash = hash_of(*value);
-        }
-        for (hash, value) in hashes.iter().zip(&values[..count]) {
-            let half = (hash >> (63 - depth)) as usize & 1;
-            halves[half].insert(*hash, *value);
-            used[half] += 1;
-        }
-        let [low, high] = halves;
-        let high = self.add_piece(Piece {
-            segment: Arc::new(high),
-            depth: depth + 1,
-            used: used[1],
-        });
-        *self.piece_mut(number) = Piece {
-            segment: Arc::new(low),
-            depth: depth + 1,
-            used: used[0],
-        };
-        let half = 1 << (self.depth - depth - 1);
-        let start = index / (2 * half) * (2 * half);
-        self.directory[start + half..start + 2 * half].fill(high);
+        let (low, high) = (Arc::new(Segment::new(full.depth + 1)), Arc::new(Segment::new(full.depth + 1)));
+        let mut filling = Filling::new([&low, &high]);
+        filling.take(&full, Some(full.depth));
+        filling.finish();
+        let span = 1 << (self.depth - full.depth - 1);
+        let start = index / (2 * span) * (2 * span);
+        self.directory[start..start + span].fill(low);
+        self.directory[start + span..start + 2 * span].fill(high);
+        self.segments += 1;
         self.quiet_at = u64::MAX;
         self.changed = true;
     }
 
-    fn join(&mut self, number: u32, other: u32, range: (usize, usize), hash_of: &impl Fn(u64) -> u64) {
-        let joined = Segment::new();
-        let values: Vec<u64> = self
-            .piece(number)
-            .segment
-            .values()
-            .chain(self.piece(other).segment.values())
-            .collect();
-        for value in &values {
-            joined.insert(hash_of(*value), *value);
-        }
-        let depth = self.piece(number).depth - 1;
-        *self.piece_mut(number) = Piece {
-            segment: Arc::new(joined),
-            depth,
-            used: values.len() as u32,
-        };
-        self.pieces[other as usize] = None;
-        self.spare.push(other);
-        self.directory[range.0..range.0 + range.1].fill(number);
+    /// Makes one segment of the two that begin at `start` and `start + span`.
+    fn join(&mut self, start: usize, span: usize) {
+        let (low, high) = (&self.directory[start], &self.directory[start + span]);
+        let joined = Arc::new(Segment::new(low.depth - 1));
+        let mut filling = Filling::new([&joined, &joined]);
+        filling.take(low, None);
+        filling.take(high, None);
+        filling.finish();
+        self.directory[start..start + 2 * span].fill(joined);
+        self.segments -= 1;
         self.joined = true;
         self.changed = true;
     }
 
     fn halve_directory(&mut self) {
-        while self.depth > 0 && self.pieces.iter().flatten().all(|piece| piece.depth < self.depth) {
-            self.directory = self.directory.iter().copied().step_by(2).collect();
+        while self.depth > 0 && self.directory.iter().all(|segment| segment.depth < self.depth) {
+            self.directory = self.directory.iter().step_by(2).cloned().collect();
             self.depth -= 1;
             self.changed = true;
         }
-    }
-
-    fn add_piece(&mut self, piece: Piece) -> u32 {
-        if let Some(number) = self.spare.pop() {
-            self.pieces[number as usize] = Some(piece);
-            return number;
-        }
-        self.pieces.push(Some(piece));
-        self.pieces.len() as u32 - 1
-    }
-
-    #[inline]
-    fn piece(&self, number: u32) -> &Piece {
-        self.pieces[number as usize]
-            .as_ref()
-            .expect("the directory names pieces that exist")
-    }
-
-    fn piece_mut(&mut self, number: u32) -> &mut Piece {
-        self.pieces[number as usize]
-            .as_mut()
-            .expect("the directory names pieces that exist")
     }
 }
 
@@ -418,18 +422,6 @@ impl Table {
 fn directory_index(hash: u64, depth: u32) -> usize {
     // Two shifts, because a shift by 64 is none.
     (hash >> 1 >> (63 - depth)) as usize
-}
-
-/// The lowest bits choose the bucket.
-#[inline]
-fn home_of(hash: u64) -> usize {
-    hash as usize % BUCKETS
-}
-
-/// The bits above those tell most strangers apart.
-#[inline]
-fn tag_of(hash: u64) -> u64 {
-    ((hash >> 8) & 0xffff) << VALUE_BITS
 }
 
 #[cfg(all(test, not(shuttle)))]
@@ -453,7 +445,7 @@ mod tests {
     fn grows_and_shrinks_without_losing_anything() {
         let mut table = Table::new();
         for value in 1..=20_000 {
-            table.insert(spread(value), value, spread);
+            table.insert(spread(value), value);
         }
         assert!(table.depth >= 3);
         let full = table.bytes();
@@ -461,8 +453,8 @@ mod tests {
         for value in 101..=20_000 {
             assert!(table.remove(spread(value), value));
         }
-        while !table.shrink_step(spread) {}
-        while !table.shrink_step(spread) {}
+        while !table.shrink_step() {}
+        while !table.shrink_step() {}
         assert!(table.bytes() * 4 < full, "{} of {full} bytes", table.bytes());
         assert!((1..=100).all(|value| contains(&table, value)));
         assert!(!contains(&table, 101));
@@ -473,7 +465,7 @@ mod tests {
     fn a_crowd_in_one_bucket_is_found_and_leaves_no_trace() {
         let mut table = Table::new();
         for value in 1..=300 {
-            table.insert(7, value, |_| 7);
+            table.insert(7, value);
         }
         assert_eq!(table.find(7, |value| value == 300), Some(300));
         assert!(table.replace(7, 300, 301));
@@ -485,12 +477,12 @@ mod tests {
         #[test]
         fn equals_a_set(steps in prop::collection::vec((any::<bool>(), 1_u64..60), 0..400)) {
             // Few homes, so that buckets run over.
-            let crowded = |value: u64| (value % 3) | (value << 8);
+            let crowded = |value: u64| (value % 3) << 24 | value << 58;
             let mut table = Table::new();
             let mut model = BTreeSet::new();
             for (insert, value) in steps {
                 if insert && model.insert(value) {
-                    table.insert(crowded(value), value, crowded);
+                    table.insert(crowded(value), value);
                 } else if !insert {
                     prop_assert_eq!(table.remove(crowded(value), value), model.remove(&value));
                 }

@@ -3,6 +3,7 @@
 //! [`Oracle`] is the specification: half a page that is slow and obviously right. [`Step`] is one operation of an
 //! arbitrary sequence, and [`Pair`] applies a sequence to an index and to an oracle and compares them.
 
+mod bytes;
 mod oracle;
 mod pair;
 mod steps;

@@ -146,14 +146,11 @@ impl Oracle {
         }
     }
 
-    /// The index forgot a block because it is full. It must have been a leaf.
-    pub fn forget(&mut self, key: BlockKey) {
-        let is_parent = |held: &Held| held.keys().any(|child| held.parents.get(&child) == Some(&key));
-        assert!(
-            !self.ranks.values().any(is_parent),
-            "{key:?} was forgotten while a child of it is held"
-        );
-        for held in self.ranks.values_mut() {
+    /// The index forgot a block of these ranks because it is full. It must have been a leaf.
+    pub fn forget(&mut self, key: BlockKey, ranks: &[RankId]) {
+        for (_, held) in self.ranks.iter_mut().filter(|(rank, _)| ranks.contains(rank)) {
+            let is_parent = held.keys().any(|child| held.parents.get(&child) == Some(&key));
+            assert!(!is_parent, "{key:?} was forgotten while a child of it is held");
             let mut labels: Vec<Label> = held.places.keys().copied().collect();
             labels.retain(|label| held.key_of(*label) == Some(key));
             held.truncated |= !labels.is_empty();

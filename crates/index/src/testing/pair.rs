@@ -207,8 +207,8 @@ impl Pair {
         self.index
             .store(self.ranks[rank].slot, stored)
             .expect("the slot is live");
-        for key in self.index.take_forgotten() {
-            self.oracle.forget(key);
+        for (key, ranks) in self.index.take_forgotten() {
+            self.oracle.forget(key, &ranks);
         }
     }
 
@@ -282,8 +282,8 @@ impl Pair {
         let stored = self.stored(rank, sequence, 0, count);
         let draft = self.index.draft(id, copies).map_err(|error| error.to_string())?;
         self.index.store(draft, &stored).map_err(|error| error.to_string())?;
-        for key in self.index.take_forgotten() {
-            self.oracle.forget(key);
+        for (key, ranks) in self.index.take_forgotten() {
+            self.oracle.forget(key, &ranks);
         }
         // Nobody sees the draft until it is published.
         self.check()?;

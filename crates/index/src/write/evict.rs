@@ -3,6 +3,8 @@
 //! follows. Every rank that held one of them is marked truncated: its view is a lower bound from then on.
 
 use homing_domain::BlockKey;
+#[cfg(any(test, feature = "testing"))]
+use homing_domain::RankId;
 
 use super::Place;
 use crate::index::Index;
@@ -89,21 +91,18 @@ impl Index {
         }
     }
 
+    /// Notes which ranks are about to lose which blocks.
     #[cfg(any(test, feature = "testing"))]
     fn log_tail(&mut self, run: RunId, start: usize) {
-        let len = self.len_of(run);
-        for offset in (start..len).rev() {
-            let key = self.key_at(Place {
-                run,
-                offset: offset as u16,
-            });
-            self.log_forgotten(
-                key,
-                self.depth_of(Place {
-                    run,
-                    offset: offset as u16,
-                }),
-            );
+        let slots: Vec<usize> = self.slots.in_state(SlotState::Live).collect();
+        for offset in start..self.len_of(run) {
+            let place = Place { run, offset: offset as u16 };
+            let holds = |slot: &&usize| match self.slots.info(**slot).details.get(&run) {
+                Some(detail) => detail.holds(offset),
+                None => self.cut(run, **slot) as usize > offset,
+            };
+            let ranks = slots.iter().filter(holds).map(|slot| self.slots.info(*slot).rank).collect();
+            self.evicted_log.push((self.depth_of(place), self.key_at(place), ranks));
         }
     }
 
@@ -111,22 +110,25 @@ impl Index {
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
     fn log_tail(&mut self, _run: RunId, _start: usize) {}
 
-    /// Notes that a block was evicted, or came and was not kept.
+    /// Notes that a block which came to a slot was not kept.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn log_forgotten(&mut self, key: BlockKey, depth: u32) {
-        self.evicted_log.push((depth, key));
+    pub(crate) fn log_refused(&mut self, slot: usize, key: BlockKey, depth: u32) {
+        let info = self.slots.info(slot);
+        if info.state == SlotState::Live {
+            self.evicted_log.push((depth, key, vec![info.rank]));
+        }
     }
 
-    /// Notes that a block which came was not kept: tests look at it.
+    /// Notes that a block which came to a slot was not kept: tests look at it.
     #[cfg(not(any(test, feature = "testing")))]
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
-    pub(crate) fn log_forgotten(&mut self, _key: BlockKey, _depth: u32) {}
+    pub(crate) fn log_refused(&mut self, _slot: usize, _key: BlockKey, _depth: u32) {}
 
-    /// The blocks that were forgotten because the index was full, deepest first, since this was last asked.
+    /// The blocks that ranks lost because the index was full, deepest first, since this was last asked.
     #[cfg(any(test, feature = "testing"))]
-    pub fn take_forgotten(&mut self) -> Vec<BlockKey> {
+    pub fn take_forgotten(&mut self) -> Vec<(BlockKey, Vec<RankId>)> {
         let mut forgotten = std::mem::take(&mut self.evicted_log);
-        forgotten.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
-        forgotten.into_iter().map(|(_, key)| key).collect()
+        forgotten.sort_by_key(|(depth, _, _)| std::cmp::Reverse(*depth));
+        forgotten.into_iter().map(|(_, key, ranks)| (key, ranks)).collect()
     }
 }

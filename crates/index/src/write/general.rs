@@ -114,7 +114,7 @@ impl Index {
             next += 1;
         }
         for (_, key, depth) in forgotten {
-            self.log_forgotten(key, depth);
+            self.log_refused(slot, key, depth);
         }
     }
 
@@ -240,6 +240,12 @@ impl Index {
             .collect();
         changes.sort_unstable_by_key(|(_, _, _, depth)| *depth);
         let loses = |before: &Cuts, after: &Cuts| before.iter().zip(after).any(|(before, after)| after < before);
+        // The order shows one choice of tiers the whole event at once, but not all choices of tiers at the same time.
+        let differ = |cuts: &Cuts| cuts.iter().any(|cut| *cut != cuts[0]);
+        let together = changes.len() > 1 && changes.iter().any(|(_, before, after, _)| differ(before) || differ(after));
+        if together {
+            self.begin_together();
+        }
         for (run, before, after, _) in &changes {
             if loses(before, after) {
                 self.set_cuts(*run, slot, *after);
@@ -249,6 +255,9 @@ impl Index {
             if before != after && !loses(before, after) {
                 self.set_cuts(*run, slot, *after);
             }
+        }
+        if together {
+            self.end_together();
         }
         for (run, _, after, _) in &changes {
             self.settle_detail(slot, *run, *after);

@@ -3,9 +3,8 @@
 //! [`Index::maintain`] until nothing is pending.
 
 use crate::index::{Index, Pending};
-use crate::record::{RunId, Runs};
+use crate::record::RunId;
 use crate::slots::SlotState;
-use crate::write::structure::run_label_hash;
 
 /// Runs waiting to be joined with the run that follows; more are not remembered.
 const MERGES: usize = 4096;
@@ -75,11 +74,9 @@ impl Index {
         } else if self.runs.is_sparse() {
             self.compact_runs();
         } else if self.labels.is_sparse() {
-            let (runs, heap) = (&self.runs, &self.heap);
-            self.labels.shrink_step(|value| run_label_hash(runs, heap, value));
+            self.labels.shrink_step();
         } else if self.first_keys.is_sparse() {
-            let runs: &Runs = &self.runs;
-            self.first_keys.shrink_step(|run| runs.record(run as RunId).first());
+            self.first_keys.shrink_step();
         } else {
             return Pending::Idle;
         }

@@ -31,7 +31,7 @@ pub(crate) struct Place {
     pub(crate) offset: u16,
 }
 
-const OFFSET_BITS: u32 = 13;
+const OFFSET_BITS: u32 = 12;
 
 impl Place {
     /// As a table's value. Runs are numbered from 1, so it is never 0.

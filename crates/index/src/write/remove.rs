@@ -6,6 +6,7 @@ use super::{Place, Stretch};
 use crate::bugs::planted;
 use crate::detail::Holding;
 use crate::index::Index;
+use crate::sync::Ordering;
 
 impl Index {
     /// Removes at most [`Index::STEP`] labels. Returns how many named nothing.
@@ -47,6 +48,9 @@ impl Index {
             // Shallowest first: what lies behind is not counted any more when it goes.
             if ranges.len() > 1 {
                 ranges.sort_unstable_by_key(|range| self.runs.meta(range.run).depth);
+                if planted!(self.config, RemoveDeepFirst) {
+                    ranges.reverse();
+                }
             }
             for range in &ranges {
                 self.set_cut(range.run, slot, range.from);
@@ -69,13 +73,9 @@ impl Index {
             return None;
         }
         let mut unknown = 0;
-        for label in labels {
-            // Engines remove blocks in order, one way or the other: look beside the last one first.
-            if let Some(last) = ranges.last_mut()
-                && self.extend_range(slot, last, *label)
-            {
-                continue;
-            }
+        let mut rest = labels;
+        while let [label, others @ ..] = rest {
+            rest = others;
             let Some(place) = self.resolve(slot, *label) else {
                 unknown += 1;
                 continue;
@@ -83,38 +83,36 @@ impl Index {
             if ranges.iter().any(|range| range.run == place.run) {
                 return None;
             }
-            ranges.push(Stretch {
-                run: place.run,
-                from: place.offset,
-                to: place.offset + 1,
-            });
+            let (range, count) = self.extend_range(slot, place, rest);
+            ranges.push(range);
+            rest = &rest[count..];
         }
         Some(unknown)
     }
 
-    fn extend_range(&self, slot: usize, range: &mut Stretch, label: Label) -> bool {
-        if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
-            return false;
+    /// How many of the labels name the blocks beside this one, one after the other: engines remove blocks in order, one
+    /// way or the other.
+    fn extend_range(&self, slot: usize, place: Place, labels: &[Label]) -> (Stretch, usize) {
+        let mut range = Stretch { run: place.run, from: place.offset, to: place.offset + 1 };
+        let held = &self.blocks_of(place.run).1[..self.cut(place.run, slot) as usize];
+        let is_at = |offset: usize, label: Label| {
+            held.get(offset).is_some_and(|held| held.load(Ordering::Relaxed) == label.get())
+        };
+        let mut count = 0;
+        for label in labels {
+            if !self.ambiguous.is_empty() && self.ambiguous.contains(label) {
+                break;
+            }
+            if range.from > 0 && is_at(range.from as usize - 1, *label) {
+                range.from -= 1;
+            } else if is_at(range.to as usize, *label) {
+                range.to += 1;
+            } else {
+                break;
+            }
+            count += 1;
         }
-        if range.from > 0
-            && self.label_at(Place {
-                run: range.run,
-                offset: range.from - 1,
-            }) == label
-        {
-            range.from -= 1;
-            return true;
-        }
-        if range.to < self.cut(range.run, slot)
-            && self.label_at(Place {
-                run: range.run,
-                offset: range.to,
-            }) == label
-        {
-            range.to += 1;
-            return true;
-        }
-        false
+        (range, count)
     }
 
     /// Whether the range is the end of what the slot plainly holds of the run.

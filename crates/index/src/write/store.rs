@@ -46,10 +46,15 @@ impl Index {
         let (new, placed) = self.lay(parent, blocks);
         outcome.new_blocks += new as u32;
         // Before anybody is said to hold the new runs, readers must be able to find them.
-        self.publish_view();
-        let stretches = std::mem::take(&mut self.work.stretches);
+        if !planted!(self.config, CoverageBeforeView) {
+            self.publish_view();
+        }
+        let mut stretches = std::mem::take(&mut self.work.stretches);
         let held = &blocks[..placed];
         if kind == Kind::PLAIN && self.is_plain(slot, held, &stretches) {
+            if planted!(self.config, StoreShallowFirst) {
+                stretches.reverse();
+            }
             for stretch in stretches.iter().rev() {
                 self.extend_cut(slot, *stretch);
             }
@@ -87,7 +92,7 @@ impl Index {
     /// Whether the slot simply holds more leading blocks after this: the case that must be fast.
     fn is_plain(&self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch]) -> bool {
         let info = self.slots.info(slot);
-        if !info.orphans.is_empty() || info.own_labels.is_some() {
+        if !info.orphans.is_empty() || info.own_labels.is_some() || !self.work.dirty.is_empty() {
             return false;
         }
         if !self.ambiguous.is_empty() && blocks.iter().any(|block| self.ambiguous.contains(&block.label)) {
@@ -134,8 +139,8 @@ impl Index {
         for (index, block) in blocks.iter().enumerate() {
             let holding = (kind.of(block.label), kind.copies);
             if let Some(place) = self.resolve(slot, block.label) {
+                // Readers see this block together with those that follow.
                 self.place_one(slot, place, holding, outcome);
-                self.publish_details(slot);
                 return self.store_after(slot, Some(place), &blocks[index + 1..], kind, outcome);
             }
             let limit = self.config.orphans_per_rank;
@@ -189,7 +194,7 @@ impl Index {
         }
         self.publish_details(slot);
         for (_, key, depth) in refused {
-            self.log_forgotten(key, depth);
+            self.log_refused(slot, key, depth);
         }
     }
 

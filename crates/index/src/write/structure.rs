@@ -9,7 +9,7 @@ use homing_domain::{BlockKey, Label, StoredBlock};
 
 use super::{Place, Stretch};
 use crate::bugs::planted;
-use crate::heap::{Addr, Kind};
+use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
 use crate::slots::label_hash;
@@ -30,7 +30,7 @@ impl Index {
 
     fn blocks_at(&self, addr: Addr) -> (&[AtomicU64], &[AtomicU64]) {
         let words = self.heap.words(addr);
-        let room = room_of(crate::heap::Header::decode(words[0].load(Ordering::Relaxed)).words);
+        let room = room_of(Header::decode(words[0].load(Ordering::Relaxed)).words);
         (&words[1..=room], &words[1 + room..=2 * room])
     }
 
@@ -174,7 +174,7 @@ impl Index {
                 }
             }
         };
-        self.index_labels(stretch);
+        self.index_labels(stretch, blocks);
         self.link_after(stretch, keys);
         self.blocks += u64::from(stretch.to - stretch.from);
         Some(stretch)
@@ -209,9 +209,7 @@ impl Index {
             ..Fields::default()
         });
         record.end();
-        let runs = &self.runs;
-        self.first_keys
-            .insert(keys[0], u64::from(run), |run| runs.record(run as RunId).first());
+        self.first_keys.insert(keys[0], u64::from(run));
         Some(run)
     }
 
@@ -352,36 +350,22 @@ impl Index {
     }
 
     /// Enters the labels of new blocks, all buckets of a batch loaded before the first is written.
-    pub(crate) fn index_labels(&mut self, stretch: Stretch) {
-        let (start, end) = (stretch.from as usize, stretch.to as usize);
+    fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let mut hashes = [0; AHEAD];
-        for batch in (start..end).step_by(AHEAD) {
-            let count = AHEAD.min(end - batch);
+        let mut offset = stretch.from;
+        for batch in blocks[..(stretch.to - stretch.from) as usize].chunks(AHEAD) {
             let mut warmth = 0;
-            {
-                let labels = &self.blocks_of(stretch.run).1[batch..batch + count];
-                for (hash, label) in hashes.iter_mut().zip(labels) {
-                    *hash = label_hash(Label::new(label.load(Ordering::Relaxed)));
-                    warmth ^= self.labels.warm(*hash);
-                }
+            for (hash, block) in hashes.iter_mut().zip(batch) {
+                *hash = label_hash(block.label);
+                warmth ^= self.labels.warm(*hash);
             }
             self.work.sink ^= warmth;
-            for (index, hash) in hashes[..count].iter().enumerate() {
-                let place = Place {
-                    run: stretch.run,
-                    offset: (batch + index) as u16,
-                };
-                let (label, value) = (self.label_at(place), place.encode());
-                if self
-                    .labels
-                    .find(*hash, |other| self.label_at(Place::decode(other)) == label)
-                    .is_some()
-                {
-                    self.ambiguous.insert(label);
+            for (hash, block) in hashes.iter().zip(batch) {
+                if self.labels.find(*hash, |other| self.label_at(Place::decode(other)) == block.label).is_some() {
+                    self.ambiguous.insert(block.label);
                 }
-                let (runs, heap) = (&self.runs, &self.heap);
-                self.labels
-                    .insert(*hash, value, |value| run_label_hash(runs, heap, value));
+                self.labels.insert(*hash, Place { run: stretch.run, offset }.encode());
+                offset += 1;
             }
         }
     }
@@ -390,14 +374,4 @@ impl Index {
 /// Blocks that an extent has room for.
 pub(crate) fn room_of(words: u32) -> usize {
     (words as usize - 1) / 2
-}
-
-/// The hash of the label that a value of the label table stands for.
-pub(crate) fn run_label_hash(runs: &crate::record::Runs, heap: &crate::heap::Heap, value: u64) -> u64 {
-    let place = Place::decode(value);
-    let words = heap.words(runs.record(place.run).blocks());
-    let room = room_of(crate::heap::Header::decode(words[0].load(Ordering::Relaxed)).words);
-    label_hash(Label::new(
-        words[1 + room + place.offset as usize].load(Ordering::Relaxed),
-    ))
 }
