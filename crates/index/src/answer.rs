@@ -54,7 +54,6 @@ pub struct Answer {
 pub(crate) struct Scratch {
     pub(crate) alive: Vec<u64>,
     pub(crate) stay: Vec<u64>,
-    pub(crate) seen: Vec<u64>,
     pub(crate) part: Vec<u64>,
     pub(crate) visited: Vec<(RunId, u64)>,
     /// Where a walk found no run to follow the path.
@@ -118,7 +117,7 @@ impl Answer {
         }
         self.scratch.visited.clear();
         self.scratch.absent = None;
-        for words in [&mut self.scratch.stay, &mut self.scratch.seen, &mut self.scratch.part] {
+        for words in [&mut self.scratch.stay, &mut self.scratch.part] {
             words.resize(self.width, 0);
         }
     }

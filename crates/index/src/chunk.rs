@@ -3,7 +3,7 @@
 //! because the translation of its address is not a memory access of its own. Where there are no huge pages nothing
 //! changes but that.
 //!
-//! This is the one file of the crate with `unsafe` code.
+//! [`prefetch`] asks for memory that will be needed soon. This is the one file of the crate with `unsafe` code.
 //!
 //! **Invariant:** `words` points to `CHUNK_WORDS` initialised `AtomicU64`s, allocated with `Chunk::layout()` and owned
 //! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
@@ -112,6 +112,21 @@ mod aligned {
     // SAFETY: as above.
     unsafe impl Sync for Chunk {}
 }
+
+/// Asks for the cache line of `place`, without waiting for it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[expect(unsafe_code, reason = "an instruction that reads nothing and cannot fail")]
+pub(crate) fn prefetch<T>(place: &T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch has no effect but on caches, whatever the address; this one is of a live reference.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+}
+
+/// Elsewhere memory is waited for.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn prefetch<T>(_place: &T) {}
 
 impl std::fmt::Debug for Chunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

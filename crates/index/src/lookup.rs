@@ -16,6 +16,7 @@ use std::sync::Arc;
 use homing_domain::{BlockKey, Tier};
 
 use crate::answer::Answer;
+use crate::chunk::prefetch;
 use crate::heap::Directory;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER};
 use crate::slots::View;
@@ -25,6 +26,10 @@ use crate::sync::{AtomicU64, Ordering, Published, fence};
 const ATTEMPTS: usize = 3;
 /// How often it looks again at a record that is being written.
 const GLANCES: usize = 64;
+
+/// Keys of a query that are asked for before they are needed.
+const NEAR: usize = 128;
+const KEYS_PER_LINE: usize = 8;
 
 /// What the writer and the readers share.
 #[derive(Debug)]
@@ -108,6 +113,8 @@ impl Reader {
 fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> Result<bool, Moved> {
     answer.scratch.alive.clear();
     answer.scratch.alive.extend_from_slice(&view.live.words);
+    // These keys will be compared soon, and may come from far: they are asked for now.
+    keys.last().into_iter().chain(keys.iter().take(NEAR).step_by(KEYS_PER_LINE)).for_each(prefetch);
     let mut lower = false;
     let mut pos = 0;
     while let Some(key) = keys.get(pos) {
@@ -196,21 +203,26 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
         .and_then(|words| words.get(1..=reach))
         .ok_or(Moved)?;
     let same = |offset: usize| stored[offset].load(Ordering::Relaxed) == keys[offset].0;
-    // All that match come first, so the last that matches is searched: eight probes at once, because they do not wait
-    // for each other as those of a bisection do.
-    let (mut low, mut high) = (0, reach);
+    // Where others left, this one may leave too.
+    let usual = fields.shape.departure as usize;
+    if (1..reach).contains(&usual) && same(usual - 1) && !same(usual) {
+        return Ok(usual);
+    }
     if reach < len && same(reach - 1) {
         return Ok(reach);
     }
+    // All that match come first, so the last that matches is searched. Sixteen parts at once, because their loads do
+    // not wait for each other as those of a bisection do.
+    let (mut low, mut high) = (0, reach);
     while high - low > 16 {
-        let step = (high - low) / 8;
-        let matching = (1..8)
-            .map(|probe| same(low + probe * step))
-            .fold((0, true), |(count, all), matches| {
-                (count + usize::from(all && matches), all && matches)
-            });
+        let step = (high - low).div_ceil(16);
+        let probes = (1..16).map(|part| low + part * step).take_while(|offset| *offset < high);
+        let matching = probes.fold((0, 0), |(count, all), offset| {
+            let next = all + 1;
+            (if same(offset) && count == all { next } else { count }, next)
+        });
         low += matching.0 * step;
-        high = if matching.0 == 7 { high } else { low + step };
+        high = high.min(low + step);
     }
     let rest = (low + 1..high).take_while(|offset| same(*offset)).count();
     Ok(low + 1 + rest)
@@ -224,42 +236,41 @@ fn meet_run(
     (pos, matched): (u32, u32),
     answer: &mut Answer,
 ) -> Result<(), Moved> {
-    answer.scratch.stay.fill(0);
-    answer.scratch.seen.fill(0);
     let mut coverage = Coverage::of(heap, fields, deepest)?;
     let scratch = &mut answer.scratch;
-    coverage
-        .full
-        .meet(&scratch.alive, &mut scratch.stay, heap)
-        .ok_or(Moved)?;
+    zero(&mut scratch.stay);
+    coverage.full.meet(&scratch.alive, &mut scratch.stay, heap).ok_or(Moved)?;
     while let Some((cut, set)) = coverage.next_level()? {
         let scratch = &mut answer.scratch;
         if u32::from(cut) >= matched {
             set.meet(&scratch.alive, &mut scratch.stay, heap).ok_or(Moved)?;
             continue;
         }
-        scratch.part.fill(0);
+        zero(&mut scratch.part);
         set.meet(&scratch.alive, &mut scratch.part, heap).ok_or(Moved)?;
-        for (seen, part) in scratch.seen.iter_mut().zip(&scratch.part) {
-            *seen |= part;
+        // They come no further: what is left in the end holds nothing of this run.
+        for (alive, part) in scratch.alive.iter_mut().zip(&scratch.part) {
+            *alive &= !part;
         }
         answer.emit(pos + u32::from(cut), |scratch| &scratch.part);
     }
     if pos > 0 {
         let scratch = &mut answer.scratch;
-        for (((part, alive), stay), seen) in scratch
-            .part
-            .iter_mut()
-            .zip(&scratch.alive)
-            .zip(&scratch.stay)
-            .zip(&scratch.seen)
-        {
-            *part = alive & !stay & !seen;
+        for (alive, stay) in scratch.alive.iter_mut().zip(&scratch.stay) {
+            *alive &= !stay;
         }
-        answer.emit(pos, |scratch| &scratch.part);
+        answer.emit(pos, |scratch| &scratch.alive);
     }
     std::mem::swap(&mut answer.scratch.alive, &mut answer.scratch.stay);
     Ok(())
+}
+
+/// Most sets are a word or a few: a loop is faster than the call that a fill becomes.
+#[inline]
+fn zero(words: &mut [u64]) {
+    for word in words {
+        *word = std::hint::black_box(0);
+    }
 }
 
 /// A run's coverage for one tier, read level by level.

@@ -1,13 +1,13 @@
 //! Which slots are in this set? One word for most sets, words by pointer for the rest.
 //!
-//! The two top bits say how to read the other 62:
+//! The top bits say how to read the others:
 //!
-//! - `00` a mask of slots 0 to 61, so that a small fleet never needs a pointer;
-//! - `01` up to four slot numbers of 15 bits;
-//! - `10` an extent of the heap with one bit per slot.
+//! - `0` a mask of slots 0 to 62, so that a small fleet never needs a pointer;
+//! - `10` up to four slot numbers of 15 bits;
+//! - `11` an extent of the heap with one bit per slot.
 //!
 //! **Invariant:** the empty set is the word 0, so an empty set needs no space; a set is a mask whenever all its members
-//! are below 62.
+//! are below 63.
 
 use crate::heap::{Addr, Directory, Heap, Kind};
 use crate::sync::Ordering;
@@ -15,10 +15,10 @@ use crate::sync::Ordering;
 /// Slots above this number do not exist.
 pub(crate) const MAX_SLOTS: usize = NONE as usize;
 
-const MASK_SLOTS: usize = 62;
+const MASK_SLOTS: usize = 63;
 const FORM_SHIFT: u32 = 62;
-const IDS: u64 = 1;
-const WORDS: u64 = 2;
+const IDS: u64 = 2;
+const WORDS: u64 = 3;
 const ID_BITS: u32 = 15;
 const MAX_IDS: usize = 4;
 const NONE: u64 = (1 << ID_BITS) - 1;
@@ -39,7 +39,7 @@ impl SlotSet {
     #[inline]
     fn form(self) -> Form {
         match self.0 >> FORM_SHIFT {
-            0 => Form::Mask(self.0),
+            0 | 1 => Form::Mask(self.0),
             IDS => Form::Ids(self.0),
             _ => Form::Words {
                 addr: self.0 as u32,

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use crate::chunk::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets of a segment.
@@ -298,10 +299,10 @@ impl Table {
         self.segment(hash).search(Way::of(hash), is_it).map(|(_, _, value)| value)
     }
 
-    /// Loads the home bucket of a hash, so that it is near when it is needed. The result means nothing.
+    /// Asks for the home bucket of a hash, so that it is near when it is needed.
     #[inline]
-    pub(crate) fn warm(&self, hash: u64) -> u64 {
-        self.segment(hash).bucket(Way::of(hash).home)[0].load(Ordering::Relaxed)
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(self.segment(hash).bucket(Way::of(hash).home));
     }
 
     /// Adds a value.

@@ -91,6 +91,4 @@ pub(crate) struct Workspace {
     pub(crate) dirty: Vec<RunId>,
     /// Runs that this step works on: they are not evicted.
     pub(crate) pinned: Vec<RunId>,
-    /// Keeps loads that only warm the cache from being optimised away.
-    pub(crate) sink: u64,
 }

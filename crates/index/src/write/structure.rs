@@ -15,8 +15,8 @@ use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
 use crate::slots::label_hash;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Labels whose buckets are loaded before the first of them is needed.
-const AHEAD: usize = 16;
+/// How many labels ahead their buckets are asked for.
+pub(crate) const AHEAD: usize = 16;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
@@ -285,15 +285,16 @@ impl Index {
         let meta = self.runs.meta_mut(parent);
         meta.first_kid = run;
         meta.kid_reach = meta.kid_reach.max(end as u16);
-        self.mark_parent(parent);
+        self.mark_parent(parent, end as u16);
     }
 
     /// Lets readers know that something follows this run.
-    fn mark_parent(&mut self, run: RunId) {
+    fn mark_parent(&mut self, run: RunId, departure: u16) {
         let record = self.runs.record(run);
         let mut fields = record.fields();
         if fields.shape.flags & HAS_CHILDREN == 0 {
             fields.shape.flags |= HAS_CHILDREN;
+            fields.shape.departure = departure;
             record.begin();
             record.put(&fields);
             record.end();
@@ -349,24 +350,22 @@ impl Index {
         self.runs.meta_mut(run).kid_reach = reach;
     }
 
-    /// Enters the labels of new blocks, all buckets of a batch loaded before the first is written.
+    /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
-        let mut hashes = [0; AHEAD];
-        let mut offset = stretch.from;
-        for batch in blocks[..(stretch.to - stretch.from) as usize].chunks(AHEAD) {
-            let mut warmth = 0;
-            for (hash, block) in hashes.iter_mut().zip(batch) {
-                *hash = label_hash(block.label);
-                warmth ^= self.labels.warm(*hash);
+        let blocks = &blocks[..(stretch.to - stretch.from) as usize];
+        for block in blocks.iter().take(AHEAD) {
+            self.labels.prefetch(label_hash(block.label));
+        }
+        for (index, block) in blocks.iter().enumerate() {
+            if let Some(later) = blocks.get(index + AHEAD) {
+                self.labels.prefetch(label_hash(later.label));
             }
-            self.work.sink ^= warmth;
-            for (hash, block) in hashes.iter().zip(batch) {
-                if self.labels.find(*hash, |other| self.label_at(Place::decode(other)) == block.label).is_some() {
-                    self.ambiguous.insert(block.label);
-                }
-                self.labels.insert(*hash, Place { run: stretch.run, offset }.encode());
-                offset += 1;
+            let hash = label_hash(block.label);
+            if self.labels.find(hash, |other| self.label_at(Place::decode(other)) == block.label).is_some() {
+                self.ambiguous.insert(block.label);
             }
+            let place = Place { run: stretch.run, offset: stretch.from + index as u16 };
+            self.labels.insert(hash, place.encode());
         }
     }
 }

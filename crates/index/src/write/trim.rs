@@ -4,7 +4,8 @@
 use homing_domain::Label;
 
 use super::Place;
-use super::structure::room_of;
+use super::structure::{AHEAD, room_of};
+use crate::heap::Header;
 use crate::index::Index;
 use crate::record::RunId;
 use crate::slots::{SlotState, label_hash};
@@ -12,8 +13,6 @@ use crate::sync::Ordering;
 
 /// The most blocks that are cut off at once; the rest is done in later slices.
 const AT_ONCE: usize = 512;
-/// Labels whose buckets are loaded before the first of them is needed.
-const AHEAD: usize = 16;
 
 impl Index {
     /// Cuts off the tail that nobody holds, or some of it and notes the run for later.
@@ -68,42 +67,34 @@ impl Index {
         }
     }
 
-    /// Takes the labels of blocks out of the table, all buckets of a batch loaded before the first is written.
-    pub(crate) fn drop_labels(&mut self, run: RunId, start: usize, end: usize) {
-        let mut hashes = [(Label::new(0), 0); AHEAD];
-        for batch in (start..end).step_by(AHEAD) {
-            let count = AHEAD.min(end - batch);
-            let mut warmth = 0;
-            {
-                let labels = &self.blocks_of(run).1[batch..batch + count];
-                for (hash, label) in hashes.iter_mut().zip(labels) {
-                    let label = Label::new(label.load(Ordering::Relaxed));
-                    *hash = (label, label_hash(label));
-                    warmth ^= self.labels.warm(hash.1);
-                }
+    /// Takes the labels of blocks out of the table; the buckets of those to come are asked for meanwhile.
+    fn drop_labels(&mut self, run: RunId, start: usize, end: usize) {
+        let labels = &self.heap.words(self.runs.record(run).blocks());
+        let room = room_of(Header::decode(labels[0].load(Ordering::Relaxed)).words);
+        let labels = &labels[1 + room + start..1 + room + end];
+        let label = |index: usize| labels.get(index).map(|label| Label::new(label.load(Ordering::Relaxed)));
+        for early in (0..AHEAD).filter_map(label) {
+            self.labels.prefetch(label_hash(early));
+        }
+        let mut ambiguous = Vec::new();
+        for index in 0..labels.len() {
+            if let Some(later) = label(index + AHEAD) {
+                self.labels.prefetch(label_hash(later));
             }
-            self.work.sink ^= warmth;
-            for (index, (label, hash)) in hashes[..count].iter().enumerate() {
-                let found = self.labels.remove(
-                    *hash,
-                    Place {
-                        run,
-                        offset: (batch + index) as u16,
-                    }
-                    .encode(),
-                );
-                debug_assert!(found, "every block of a run has its label in the table");
-                if !self.ambiguous.is_empty() && self.ambiguous.contains(label) {
-                    self.recount(*label, *hash);
-                }
+            let Some(label) = label(index) else { break };
+            let found = self.labels.remove(label_hash(label), Place { run, offset: (start + index) as u16 }.encode());
+            debug_assert!(found, "every block of a run has its label in the table");
+            if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
+                ambiguous.push(label);
             }
         }
+        ambiguous.into_iter().for_each(|label| self.recount(label));
     }
 
     /// A label that only one block has left is not ambiguous any more.
-    fn recount(&mut self, label: Label, hash: u64) {
+    fn recount(&mut self, label: Label) {
         let mut count = 0;
-        self.labels.find(hash, |value| {
+        self.labels.find(label_hash(label), |value| {
             count += usize::from(self.label_at(Place::decode(value)) == label);
             count > 1
         });
