@@ -18,6 +18,10 @@ def fold(a, b):
     return (product & MASK) ^ (product >> 64)
 
 
+def rotl(v, bits):
+    return v << bits & MASK | v >> (64 - bits)
+
+
 def split_mix(v):
     v = (v ^ (v >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     v = (v ^ (v >> 27)) * 0x94D049BB133111EB & MASK
@@ -30,7 +34,7 @@ def name_hash(text):
     state = fold(len(data) ^ a, b)
     for start in range(0, len(data), 8):
         w = int.from_bytes(data[start : start + 8], "little")
-        state = fold(state ^ w ^ a, b) ^ (state << 29 & MASK | state >> 35)
+        state = fold(state ^ w ^ a, b) ^ rotl(state, 29)
     return split_mix(state)
 
 
@@ -73,7 +77,7 @@ class Keys:
         return state
 
     def child(self, parent, content):
-        return (parent * self.step & MASK) ^ content
+        return rotl(parent * self.step & MASK, 32) ^ content
 
     def blocks(self, tokens, n, ahead, adapter, salt, media):
         """The content hashes and the keys of a prompt's full blocks. `media`: (identifier, start, length), by start."""

@@ -30,6 +30,8 @@ const GLANCES: usize = 64;
 /// Keys of a query that are asked for before they are needed.
 const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
+/// Of so many stored keys all lines are asked for before they are searched.
+const FEW: usize = 256;
 
 /// What the writer and the readers share.
 #[derive(Debug)]
@@ -212,7 +214,13 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
         return Ok(reach);
     }
     // All that match come first, so the last that matches is searched. Sixteen parts at once, because their loads do
-    // not wait for each other as those of a bisection do.
+    // not wait for each other as those of a bisection do; and the lines between are asked for meanwhile.
+    if reach <= FEW {
+        for offset in (0..reach).step_by(KEYS_PER_LINE) {
+            prefetch(&stored[offset]);
+            prefetch(&keys[offset]);
+        }
+    }
     let (mut low, mut high) = (0, reach);
     while high - low > 16 {
         let step = (high - low).div_ceil(16);
