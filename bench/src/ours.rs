@@ -13,7 +13,7 @@ use crate::contender::{Index, Reader};
 use crate::log::{Change, Op};
 
 /// Work units per call of `maintain`.
-const MAINTENANCE: u32 = 1000;
+const MAINTENANCE: u32 = 200;
 /// Events between two calls of `maintain` while events are applied.
 const EVENTS_PER_MAINTENANCE: usize = 64;
 

@@ -57,10 +57,6 @@ impl Bits {
             .map_or(0, |word| self.0.len() * 64 - word.leading_zeros() as usize)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         self.0
             .iter()

@@ -5,7 +5,9 @@
 //!
 //! [`prefetch`] asks for memory that will be needed soon. This is the one file of the crate with `unsafe` code.
 //!
-//! **Invariant:** `words` points to `CHUNK_WORDS` initialised `AtomicU64`s, allocated with `Chunk::layout()` and owned
+//! A chunk is made a little at a time ([`Reserve`]), because clearing two mebibytes takes longer than anybody should wait.
+//!
+//! **Invariant:** `words` points to `CHUNK_WORDS` initialised `AtomicU64`s, allocated with `LAYOUT` and owned
 //! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
 
 use std::ops::Deref;
@@ -28,14 +30,52 @@ pub(crate) struct Chunk {
     words: Vec<AtomicU64>,
 }
 
+/// The next chunk, made ready before it is needed.
+#[derive(Debug, Default)]
+pub(crate) struct Reserve(Option<Spare>);
+
+impl Reserve {
+    /// Does a little of the work of making a chunk.
+    pub(crate) fn prepare(&mut self) {
+        match &mut self.0 {
+            None => self.0 = Some(Spare::new()),
+            Some(spare) => spare.clear_more(),
+        }
+    }
+
+    /// A chunk of zeros, with whatever work is left done now.
+    pub(crate) fn take(&mut self) -> Chunk {
+        self.0.take().unwrap_or_else(Spare::new).into_chunk()
+    }
+
+    /// How many chunks are in the making.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.0.is_some())
+    }
+}
+
+/// A chunk in the making: only a part of it is cleared.
 #[cfg(any(shuttle, loom))]
-impl Chunk {
-    pub(crate) fn new() -> Self {
-        Self {
+#[derive(Debug)]
+struct Spare;
+
+#[cfg(any(shuttle, loom))]
+impl Spare {
+    fn new() -> Self {
+        Self
+    }
+
+    fn clear_more(&mut self) {}
+
+    fn into_chunk(self) -> Chunk {
+        Chunk {
             words: (0..CHUNK_WORDS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
+
+#[cfg(not(any(shuttle, loom)))]
+use aligned::Spare;
 
 #[cfg(any(shuttle, loom))]
 impl Deref for Chunk {
@@ -58,29 +98,59 @@ mod aligned {
 
     const BYTES: usize = CHUNK_WORDS * size_of::<AtomicU64>();
 
-    impl Chunk {
-        const fn layout() -> Layout {
-            // SAFETY (of the unwrap, checked at compile time): the alignment is a power of two and the size a multiple.
-            match Layout::from_size_align(BYTES, BYTES) {
-                Ok(layout) => layout,
-                Err(_) => panic!("a chunk's size is a power of two"),
-            }
+    /// Bytes cleared at a time.
+    const PORTION: usize = 1 << 15;
+
+    const LAYOUT: Layout = match Layout::from_size_align(BYTES, BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a chunk's size is a power of two"),
+    };
+
+    /// A chunk in the making.
+    ///
+    /// **Invariant:** `start` points to `BYTES` bytes allocated with `LAYOUT` and owned by this value alone; the first
+    /// `cleared` of them are zero.
+    #[derive(Debug)]
+    pub(super) struct Spare {
+        start: NonNull<u8>,
+        cleared: usize,
+    }
+
+    impl Spare {
+        pub(super) fn new() -> Self {
+            // SAFETY: the layout has a size above zero.
+            let Some(start) = NonNull::new(unsafe { alloc(LAYOUT) }) else { handle_alloc_error(LAYOUT) };
+            advise_huge_pages(start);
+            Self { start, cleared: 0 }
         }
 
-        /// A chunk of zeros.
-        pub(crate) fn new() -> Self {
-            const { assert!(BYTES.is_power_of_two()) };
-            let layout = Self::layout();
-            // SAFETY: the layout has a size above zero.
-            let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
-                handle_alloc_error(layout)
-            };
-            advise_huge_pages(start);
-            // SAFETY: `start` is valid for writes of `BYTES` bytes, and zero bytes are valid `AtomicU64`s.
-            unsafe { start.as_ptr().write_bytes(0, BYTES) };
-            Self { words: start.cast() }
+        pub(super) fn clear_more(&mut self) {
+            let count = PORTION.min(BYTES - self.cleared);
+            // SAFETY: the range lies within the allocation, which nobody else knows of.
+            unsafe { self.start.as_ptr().add(self.cleared).write_bytes(0, count) };
+            self.cleared += count;
+        }
+
+        pub(super) fn into_chunk(mut self) -> Chunk {
+            while self.cleared < BYTES {
+                self.clear_more();
+            }
+            // The allocation is the chunk's from here on. Zero bytes are valid `AtomicU64`s.
+            Chunk { words: std::mem::ManuallyDrop::new(self).start.cast() }
         }
     }
+
+    impl Drop for Spare {
+        fn drop(&mut self) {
+            // SAFETY: allocated in `new` with this layout, and not given to a chunk.
+            unsafe { dealloc(self.start.as_ptr(), LAYOUT) };
+        }
+    }
+
+    // SAFETY: the allocation is owned by this value alone.
+    unsafe impl Send for Spare {}
+    // SAFETY: nothing can be read through a shared reference.
+    unsafe impl Sync for Spare {}
 
     #[cfg(target_os = "linux")]
     fn advise_huge_pages(start: NonNull<u8>) {
@@ -94,8 +164,8 @@ mod aligned {
 
     impl Drop for Chunk {
         fn drop(&mut self) {
-            // SAFETY: allocated in `new` with this layout, and nobody else frees it.
-            unsafe { dealloc(self.words.as_ptr().cast(), Self::layout()) };
+            // SAFETY: allocated by a `Spare` with this layout, and nobody else frees it.
+            unsafe { dealloc(self.words.as_ptr().cast(), LAYOUT) };
         }
     }
 
@@ -141,7 +211,11 @@ mod tests {
 
     #[test]
     fn a_chunk_starts_empty_and_keeps_what_is_written() {
-        let chunk = Chunk::new();
+        let mut reserve = Reserve::default();
+        reserve.prepare();
+        reserve.prepare();
+        assert_eq!(reserve.len(), 1);
+        let chunk = reserve.take();
         assert_eq!(chunk.len(), CHUNK_WORDS);
         assert!(chunk.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         chunk[CHUNK_WORDS - 1].store(7, Ordering::Relaxed);

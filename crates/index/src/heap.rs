@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Word address of an extent's header. 0 is no extent.
@@ -91,6 +91,7 @@ pub(crate) struct Heap {
     victim: Option<(usize, u32)>,
     live: u64,
     used: u64,
+    reserve: Reserve,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -103,6 +104,7 @@ impl Heap {
             victim: None,
             live: 0,
             used: 0,
+            reserve: Reserve::default(),
             changed: true,
         };
         heap.open();
@@ -122,13 +124,21 @@ impl Heap {
     }
 
     /// Words in extents that are owned.
+    #[cfg(test)]
     pub(crate) fn live_words(&self) -> u64 {
         self.live
     }
 
     /// Words in chunks.
     pub(crate) fn reserved_words(&self) -> u64 {
-        self.parts.iter().flatten().count() as u64 * CHUNK_WORDS as u64
+        (self.parts.iter().flatten().count() + self.reserve.len()) as u64 * CHUNK_WORDS as u64
+    }
+
+    /// Does a little of the work of making the next chunk, if it will be needed soon.
+    pub(crate) fn prepare(&mut self) {
+        if self.part(self.head).used as usize > CHUNK_WORDS / 2 {
+            self.reserve.prepare();
+        }
     }
 
     /// Takes an extent of `words` words, header included.
@@ -235,7 +245,7 @@ impl Heap {
 
     fn open(&mut self) {
         let part = Part {
-            chunk: Arc::new(Chunk::new()),
+            chunk: Arc::new(self.reserve.take()),
             used: 0,
             live: 0,
         };

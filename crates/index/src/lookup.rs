@@ -18,7 +18,7 @@ use homing_domain::{BlockKey, Tier};
 use crate::answer::Answer;
 use crate::chunk::prefetch;
 use crate::heap::Directory;
-use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER};
+use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, UNUSED};
 use crate::slots::View;
 use crate::sync::{AtomicU64, Ordering, Published, fence};
 
@@ -155,7 +155,7 @@ fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>
             }
             Some(record) => {
                 let version = record.version();
-                if version % 2 == 1 {
+                if version % 2 == 1 || version == UNUSED {
                     strange = true;
                     return false;
                 }

@@ -2,7 +2,7 @@
 //!
 //! | word | content |
 //! |---|---|
-//! | 0 | version: odd while the writer is at it, and for ever after in a record that is not in use |
+//! | 0 | version: odd while the writer is at it, and as long as the record is not in use; 0 if it never was |
 //! | 1, 2 | key of the first block, key of the last |
 //! | 3 | number of blocks, the cut-offs of the two inline levels, flags |
 //! | 4 | the slots that hold all of it |
@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
 use crate::heap::Addr;
 use crate::sets::SlotSet;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -33,6 +33,8 @@ pub(crate) const MAX_RUN: usize = 12;
 pub(crate) const MAX_RUNS: usize = 1 << 26;
 
 const RECORD_WORDS: usize = 8;
+/// The version of a record that was never in use.
+pub(crate) const UNUSED: u64 = 0;
 const PER_CHUNK: usize = CHUNK_WORDS / RECORD_WORDS;
 
 /// Some run follows a block of this one.
@@ -131,6 +133,13 @@ impl Record<'_> {
         self.0[7].load(Ordering::Relaxed) as u32
     }
 
+    /// A record that was never in use gets an odd version, as one has that is not in use any more.
+    fn claim(self) {
+        if self.version() == UNUSED {
+            self.0[0].store(UNUSED + 1, Ordering::Relaxed);
+        }
+    }
+
     /// The writer begins to change the record, or anything that readers reach only through it.
     pub(crate) fn begin(self) {
         let version = self.0[0].load(Ordering::Relaxed);
@@ -207,7 +216,9 @@ pub(crate) struct RunMeta {
 #[derive(Debug)]
 struct Part {
     chunk: Arc<Chunk>,
-    meta: Box<[RunMeta]>,
+    /// Of the records that were ever in use.
+    meta: Vec<RunMeta>,
+    /// Records that were in use and are not any more.
     free: Vec<u16>,
 }
 
@@ -218,6 +229,7 @@ pub(crate) struct Runs {
     live: usize,
     /// One more than the highest number taken so far.
     bound: RunId,
+    reserve: Reserve,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -228,11 +240,12 @@ impl Runs {
             parts: Vec::new(),
             live: 0,
             bound: 1,
+            reserve: Reserve::default(),
             changed: true,
         };
         runs.open();
         // Run 0 means "none".
-        runs.parts[0].free.retain(|index| *index != 0);
+        runs.parts[0].meta.push(RunMeta::default());
         runs
     }
 
@@ -252,30 +265,42 @@ impl Runs {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.parts.len() * (CHUNK_WORDS * 8 + PER_CHUNK * size_of::<RunMeta>())) as u64
+        ((self.parts.len() + self.reserve.len()) * (CHUNK_WORDS * 8 + PER_CHUNK * size_of::<RunMeta>())) as u64
     }
 
     /// A record that is not in use, in the lowest part that has one. Its version is odd until it is published.
     /// `None` when there are as many runs as can be numbered.
     pub(crate) fn take(&mut self) -> Option<RunId> {
-        let part = match self.parts.iter().position(|part| !part.free.is_empty()) {
-            Some(part) => part,
+        let has_room = |part: &Part| !part.free.is_empty() || part.meta.len() < PER_CHUNK;
+        let number = match self.parts.iter().position(has_room) {
+            Some(number) => number,
             None if self.parts.len() * PER_CHUNK < MAX_RUNS => {
                 self.open();
                 self.parts.len() - 1
             }
             None => return None,
         };
-        let index = self.parts[part].free.pop()?;
-        let run = (part * PER_CHUNK) as RunId + RunId::from(index);
-        *self.meta_mut(run) = RunMeta {
-            recent: true,
-            in_use: true,
-            ..RunMeta::default()
-        };
+        let part = &mut self.parts[number];
+        let index = part.free.pop().map_or(part.meta.len(), usize::from);
+        let meta = RunMeta { recent: true, in_use: true, ..RunMeta::default() };
+        if index == part.meta.len() {
+            part.meta.push(meta);
+        } else {
+            part.meta[index] = meta;
+        }
+        let run = (number * PER_CHUNK + index) as RunId;
+        self.record(run).claim();
         self.live += 1;
         self.bound = self.bound.max(run + 1);
         Some(run)
+    }
+
+    /// Does a little of the work of making room for more runs, if it will be needed soon.
+    pub(crate) fn prepare(&mut self) {
+        let last = self.parts.last();
+        if last.is_some_and(|part| part.free.is_empty() && part.meta.len() > PER_CHUNK / 2) {
+            self.reserve.prepare();
+        }
     }
 
     /// The record is not in use any more. Its version must have been made odd.
@@ -321,18 +346,13 @@ impl Runs {
     }
 
     fn open(&mut self) {
-        let chunk = Chunk::new();
-        for (index, word) in chunk.iter().enumerate() {
-            // A record that is not in use has an odd version.
-            if index % RECORD_WORDS == 0 {
-                word.store(1, Ordering::Relaxed);
-            }
-        }
-        self.parts.push(Part {
-            chunk: Arc::new(chunk),
-            meta: vec![RunMeta::default(); PER_CHUNK].into(),
-            free: (0..PER_CHUNK as u16).rev().collect(),
-        });
+        // Capacity now, content as it is needed: filling all of it takes longer than anybody should wait.
+        let part = Part {
+            chunk: Arc::new(self.reserve.take()),
+            meta: Vec::with_capacity(PER_CHUNK),
+            free: Vec::new(),
+        };
+        self.parts.push(part);
         self.changed = true;
     }
 }

@@ -65,16 +65,6 @@ impl SlotSet {
         Self(self.0 & !u64::from(u32::MAX) | u64::from(addr))
     }
 
-    /// Whether the set is exactly `{slot}`.
-    pub(crate) fn is_only(self, slot: usize) -> bool {
-        match self.form() {
-            Form::Mask(mask) => slot < MASK_SLOTS && mask == 1 << slot,
-            Form::Ids(ids) => ids_in(ids).eq([slot]),
-            // A set in this form has more members.
-            Form::Words { .. } => false,
-        }
-    }
-
     /// Adds to `out` what is both in this set and in `alive`. `None` if a reader ran into words that are gone.
     #[inline]
     pub(crate) fn meet(self, alive: &[u64], out: &mut [u64], heap: &Directory) -> Option<()> {
@@ -270,7 +260,6 @@ mod tests {
                 prop_assert_eq!(set.is_empty(), model.is_empty());
                 for slot in 0..400 {
                     prop_assert_eq!(set.contains(slot, &heap), model.contains(&slot));
-                    prop_assert_eq!(set.is_only(slot), expected == [slot]);
                 }
                 let needed = set.extent().map_or(0, |addr| heap.header(addr).words);
                 prop_assert_eq!(heap.live_words(), u64::from(needed));

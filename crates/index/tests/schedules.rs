@@ -7,6 +7,7 @@
 //!
 //! A failure prints a schedule; `shuttle::replay` repeats it.
 #![cfg(shuttle)]
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -287,35 +288,34 @@ fn look(scene: &Scene, truths: &Truths, reader: &Reader, progress: &Progress, ta
         let from = progress.done.load(Ordering::Relaxed);
         reader.lookup(&keys(scene.queries[query]), &mut answer);
         let to = progress.begun.load(Ordering::Relaxed);
+        let possible: Vec<&Depths> = (from..=to).map(|moment| &truths.0[moment][query]).collect();
+        let found = depths(&answer);
         if !answer.is_settled() {
             tally.unsettled.fetch_add(1, Ordering::Relaxed);
-        } else {
+        } else if let Some(after) = possible.iter().position(|truth| **truth == found) {
             tally.settled.fetch_add(1, Ordering::Relaxed);
             tally.overlapping.fetch_add(usize::from(from != to), Ordering::Relaxed);
-            let ranks = answer.ranks().filter(|(rank, _)| rank.worker.0 < 1000);
-            let found: Depths = ranks
-                .map(|(rank, slot)| (rank, Tier::ALL.map(|tier| answer.depth(slot, tier).0)))
-                .collect();
-            match (from..=to).find(|moment| truths.0[*moment][query] == found) {
-                Some(moment) => {
-                    tally.moments.lock().unwrap().insert(moment);
-                }
-                None => {
-                    let possible: Vec<&Depths> = (from..=to).map(|moment| &truths.0[moment][query]).collect();
-                    let what = format!(
-                        "{:?} for {:?} after {from} to {to} of {:?}, where only {possible:?} were ever true",
-                        found, scene.queries[query], scene.meanwhile
-                    );
-                    assert_eq!(wrong, Wrong::IsNoted, "{what}");
-                    *tally.wrong.lock().unwrap() = Some(what);
-                    return;
-                }
-            }
+            tally.moments.lock().unwrap().insert(from + after);
+        } else {
+            let what = format!(
+                "{found:?} for {:?} after {from} to {to} of {:?}, where only {possible:?} were ever true",
+                scene.queries[query], scene.meanwhile
+            );
+            assert_eq!(wrong, Wrong::IsNoted, "{what}");
+            *tally.wrong.lock().unwrap() = Some(what);
+            return;
         }
         if from == scene.meanwhile.len() {
             return;
         }
     }
+}
+
+fn depths(answer: &Answer) -> Depths {
+    let ranks = answer.ranks().filter(|(rank, _)| rank.worker.0 < 1000);
+    ranks
+        .map(|(rank, slot)| (rank, Tier::ALL.map(|tier| answer.depth(slot, tier).0)))
+        .collect()
 }
 
 /// Plays a scene once, under whichever schedule.

@@ -1,6 +1,7 @@
 //! Is every settled answer the state at one instant, on real threads? The schedules (`schedules.rs`) try orders that
 //! seldom happen; this tries the machine's own memory, at full size and speed, also under AddressSanitizer.
 #![cfg(not(any(shuttle, loom)))]
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
