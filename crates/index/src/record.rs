@@ -227,8 +227,6 @@ struct Part {
 pub(crate) struct Runs {
     parts: Vec<Part>,
     live: usize,
-    /// One more than the highest number taken so far.
-    bound: RunId,
     reserve: Reserve,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
@@ -239,7 +237,6 @@ impl Runs {
         let mut runs = Self {
             parts: Vec::new(),
             live: 0,
-            bound: 1,
             reserve: Reserve::default(),
             changed: true,
         };
@@ -259,9 +256,10 @@ impl Runs {
         self.live
     }
 
-    /// All numbers in use are below this.
+    /// All numbers in use are below this, and those above 0 that are below it have been in use.
     pub(crate) fn bound(&self) -> RunId {
-        self.bound.min((self.parts.len() * PER_CHUNK) as RunId)
+        let last = self.parts.len() - 1;
+        (last * PER_CHUNK + self.parts[last].meta.len()) as RunId
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -291,7 +289,6 @@ impl Runs {
         let run = (number * PER_CHUNK + index) as RunId;
         self.record(run).claim();
         self.live += 1;
-        self.bound = self.bound.max(run + 1);
         Some(run)
     }
 

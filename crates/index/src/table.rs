@@ -157,9 +157,9 @@ impl Segment {
             while candidates != 0 {
                 let place = first(candidates);
                 candidates &= candidates - 1;
-                let value = bucket[1 + place].load(Ordering::Acquire) & VALUE_MASK;
-                if is_it(value) {
-                    return Some((passed, place, value));
+                let slot = bucket[1 + place].load(Ordering::Acquire);
+                if slot & !VALUE_MASK == way.upper && is_it(slot & VALUE_MASK) {
+                    return Some((passed, place, slot & VALUE_MASK));
                 }
             }
             if control & PASSED_MASK == 0 {

@@ -19,7 +19,7 @@ impl Index {
     pub(crate) fn make_room(&mut self, wanted: usize) -> usize {
         let capacity = self.config.capacity;
         let mut passed = 0;
-        while self.blocks + wanted as u64 > capacity && passed < SWEEP.min(2 * self.runs.bound()) {
+        while self.blocks + wanted as u64 > capacity && passed < SWEEP.min(2 * (self.runs.bound() - 1)) {
             let run = self.housekeeping.next_on_clock(self.runs.bound());
             passed += 1;
             if !self.runs.meta(run).in_use || self.work.pinned.contains(&run) {
