@@ -7,7 +7,7 @@
 //!
 //! A chunk is made a little at a time ([`Reserve`]), because clearing two mebibytes takes longer than anybody should wait.
 //!
-//! **Invariant:** `words` points to `CHUNK_WORDS` initialised `AtomicU64`s, allocated with `LAYOUT` and owned
+//! **Invariant:** `words` points to `len` initialised `AtomicU64`s, allocated with `layout(len)` and owned
 //! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
 
 use std::ops::Deref;
@@ -26,6 +26,8 @@ pub(crate) const CHUNK_WORDS: usize = 1 << 8;
 pub(crate) struct Chunk {
     #[cfg(not(any(shuttle, loom)))]
     words: std::ptr::NonNull<AtomicU64>,
+    #[cfg(not(any(shuttle, loom)))]
+    len: usize,
     #[cfg(any(shuttle, loom))]
     words: Vec<AtomicU64>,
 }
@@ -48,6 +50,11 @@ impl Reserve {
         self.0.take().unwrap_or_else(Spare::new).into_chunk()
     }
 
+    /// Gives up a chunk in the making.
+    pub(crate) fn release(&mut self) {
+        self.0 = None;
+    }
+
     /// How many chunks are in the making.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.0.is_some())
@@ -68,8 +75,16 @@ impl Spare {
     fn clear_more(&mut self) {}
 
     fn into_chunk(self) -> Chunk {
-        Chunk {
-            words: (0..CHUNK_WORDS).map(|_| AtomicU64::new(0)).collect(),
+        Chunk::small(CHUNK_WORDS)
+    }
+}
+
+#[cfg(any(shuttle, loom))]
+impl Chunk {
+    /// So many words of zeros.
+    pub(crate) fn small(words: usize) -> Self {
+        Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
@@ -91,7 +106,7 @@ impl Deref for Chunk {
     reason = "aligned allocation with advice to the system; invariants in the module's documentation"
 )]
 mod aligned {
-    use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+    use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::NonNull;
 
     use super::{AtomicU64, CHUNK_WORDS, Chunk, Deref};
@@ -101,10 +116,28 @@ mod aligned {
     /// Bytes cleared at a time.
     const PORTION: usize = 1 << 15;
 
-    const LAYOUT: Layout = match Layout::from_size_align(BYTES, BYTES) {
-        Ok(layout) => layout,
-        Err(_) => panic!("a chunk's size is a power of two"),
-    };
+    const LAYOUT: Layout = layout(CHUNK_WORDS);
+
+    /// Whole chunks are aligned to their size, others to a cache line.
+    const fn layout(words: usize) -> Layout {
+        let align = if words == CHUNK_WORDS { BYTES } else { 64 };
+        match Layout::from_size_align(words * size_of::<AtomicU64>(), align) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a chunk is smaller than the address space"),
+        }
+    }
+
+    impl Chunk {
+        /// So many words of zeros, fewer than a whole chunk.
+        pub(crate) fn small(words: usize) -> Self {
+            assert!(words > 0 && words < CHUNK_WORDS);
+            // SAFETY: the layout has a size above zero. Zero bytes are valid `AtomicU64`s.
+            let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout(words)) }) else {
+                handle_alloc_error(layout(words))
+            };
+            Self { words: start.cast(), len: words }
+        }
+    }
 
     /// A chunk in the making.
     ///
@@ -136,7 +169,7 @@ mod aligned {
                 self.clear_more();
             }
             // The allocation is the chunk's from here on. Zero bytes are valid `AtomicU64`s.
-            Chunk { words: std::mem::ManuallyDrop::new(self).start.cast() }
+            Chunk { words: std::mem::ManuallyDrop::new(self).start.cast(), len: CHUNK_WORDS }
         }
     }
 
@@ -164,8 +197,8 @@ mod aligned {
 
     impl Drop for Chunk {
         fn drop(&mut self) {
-            // SAFETY: allocated by a `Spare` with this layout, and nobody else frees it.
-            unsafe { dealloc(self.words.as_ptr().cast(), LAYOUT) };
+            // SAFETY: allocated with this layout, and nobody else frees it.
+            unsafe { dealloc(self.words.as_ptr().cast(), layout(self.len)) };
         }
     }
 
@@ -173,7 +206,7 @@ mod aligned {
         type Target = [AtomicU64];
         fn deref(&self) -> &[AtomicU64] {
             // SAFETY: `words` points to that many initialised words for as long as `self` lives.
-            unsafe { std::slice::from_raw_parts(self.words.as_ptr(), CHUNK_WORDS) }
+            unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.len) }
         }
     }
 
@@ -200,7 +233,7 @@ pub(crate) fn prefetch<T>(_place: &T) {}
 
 impl std::fmt::Debug for Chunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Chunk({CHUNK_WORDS} words)")
+        write!(f, "Chunk({} words)", self.len())
     }
 }
 

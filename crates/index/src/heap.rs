@@ -134,6 +134,11 @@ impl Heap {
         (self.parts.iter().flatten().count() + self.reserve.len()) as u64 * CHUNK_WORDS as u64
     }
 
+    /// Gives up what was made ready: nothing is going on.
+    pub(crate) fn relax(&mut self) {
+        self.reserve.release();
+    }
+
     /// Does a little of the work of making the next chunk, if it will be needed soon.
     pub(crate) fn prepare(&mut self) {
         if self.part(self.head).used as usize > CHUNK_WORDS / 2 {
@@ -196,9 +201,9 @@ impl Heap {
         &part.chunk[addr as usize % CHUNK_WORDS..]
     }
 
-    /// Whether emptying a chunk would pay: more than a fifth of what was taken is not owned any more.
+    /// Whether emptying a chunk would pay: more than a quarter of what was taken is not owned any more.
     pub(crate) fn is_sparse(&self) -> bool {
-        self.victim.is_some() || self.used > self.live + self.live / 4 + CHUNK_WORDS as u64
+        self.victim.is_some() || self.used > self.live + self.live / 3 + CHUNK_WORDS as u64
     }
 
     /// The next extent to move out of the chunk that is being emptied, or `None` if a step ended with nothing to move.

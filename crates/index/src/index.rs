@@ -159,7 +159,7 @@ impl Index {
             max_ranks: config.max_ranks.clamp(1, IndexConfig::MAX_RANKS),
             ..config
         };
-        let (mut heap, mut runs, mut first_keys) = (Heap::new(), Runs::new(), Table::new());
+        let (mut heap, mut runs, mut first_keys) = (Heap::new(), Runs::new(), Table::of_readers());
         let mut slots = Slots::new(config.max_ranks);
         (heap.changed, runs.changed, first_keys.changed, slots.changed) = (false, false, false, false);
         let view = View {
@@ -179,7 +179,7 @@ impl Index {
             heap,
             runs,
             first_keys,
-            labels: Table::new(),
+            labels: Table::of_writer(),
             ambiguous: FxHashSet::default(),
             slots,
             blocks: 0,

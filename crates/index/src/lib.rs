@@ -45,6 +45,7 @@ mod orphans;
 mod own_labels;
 mod record;
 mod sets;
+mod sites;
 mod slots;
 mod sync;
 mod table;

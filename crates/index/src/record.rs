@@ -292,6 +292,11 @@ impl Runs {
         Some(run)
     }
 
+    /// Gives up what was made ready: nothing is going on.
+    pub(crate) fn relax(&mut self) {
+        self.reserve.release();
+    }
+
     /// Does a little of the work of making room for more runs, if it will be needed soon.
     pub(crate) fn prepare(&mut self) {
         let last = self.parts.last();

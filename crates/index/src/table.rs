@@ -14,16 +14,15 @@
 //! slot is written before the control word says that it is in use. So a reader may miss only what came after it began to
 //! look, or what a directory newer than its own has; the epoch that it checks at the end tells it of the latter.
 
-use std::sync::Arc;
-
 use crate::chunk::prefetch;
+use crate::sites::{Sharing, Site, Sites};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets of a segment.
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 const BUCKETS: usize = 256;
 /// Few, because every word is expensive under the schedule explorer.
-#[cfg(shuttle)]
+#[cfg(any(shuttle, loom))]
 const BUCKETS: usize = 2;
 /// Slots of a bucket.
 const WIDTH: usize = 7;
@@ -49,22 +48,29 @@ const PASSED_MASK: u64 = 0xff << PASSED_SHIFT;
 
 /// One line of a segment: the control word and the slots.
 type Bucket = [AtomicU64; 1 + WIDTH];
+pub(crate) const SEGMENT_WORDS: usize = BUCKETS * (1 + WIDTH);
 
-/// One piece of a table: the entries whose hashes begin with the same `depth` bits.
-#[derive(Debug)]
-#[repr(align(64))]
+/// One piece of a table: the entries whose hashes begin with the same bits. A handle: clones are the same segment.
+#[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    buckets: [Bucket; BUCKETS],
+    site: Site,
+    /// What the writer notes about it is there.
+    number: u32,
+}
+
+/// What the writer notes about a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Note {
+    /// How many bits of the hash its entries have in common.
     depth: u32,
-    /// Entries. The writer alone looks at it.
-    used: AtomicU64,
+    used: u64,
 }
 
 /// A table as readers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     depth: u32,
-    directory: Vec<Arc<Segment>>,
+    directory: Vec<Segment>,
 }
 
 /// The writer's side.
@@ -72,8 +78,11 @@ pub(crate) struct Snapshot {
 pub(crate) struct Table {
     depth: u32,
     /// A segment of depth `d` stands here `2^(depth - d)` times in a row.
-    directory: Vec<Arc<Segment>>,
-    segments: usize,
+    directory: Vec<Segment>,
+    notes: Vec<Note>,
+    /// Numbers of notes that are not in use.
+    spare: Vec<u32>,
+    sites: Sites,
     entries: u64,
     /// Where the search for segments to join goes on.
     hand: usize,
@@ -129,22 +138,10 @@ fn first(bits: u64) -> usize {
 }
 
 impl Segment {
-    fn new(depth: u32) -> Self {
-        let buckets = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { buckets, depth, used: AtomicU64::new(0) }
-    }
-
-    fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn set_used(&self, used: u64) {
-        self.used.store(used, Ordering::Relaxed);
-    }
-
     #[inline]
     fn bucket(&self, index: usize) -> &Bucket {
-        &self.buckets[index % BUCKETS]
+        let (buckets, _) = self.site.words().as_chunks::<{ 1 + WIDTH }>();
+        &buckets[index % BUCKETS]
     }
 
     /// The first value on this way that `is_it` accepts, with the number of buckets passed and the slot.
@@ -211,19 +208,20 @@ impl Segment {
 /// New segments under construction, which nobody else sees yet.
 struct Filling<'a> {
     to: [&'a Segment; 2],
+    used: [u64; 2],
     /// Entries whose home bucket was full. They are put in when all others have a place.
     displaced: Vec<(usize, Way, u64)>,
 }
 
 impl<'a> Filling<'a> {
     fn new(to: [&'a Segment; 2]) -> Self {
-        Self { to, displaced: Vec::new() }
+        Self { to, used: [0; 2], displaced: Vec::new() }
     }
 
     /// Takes all entries of a segment over, each into the one of the two that the given bit of the hash says, counted
     /// from the top; all into the first if there is none.
     fn take(&mut self, from: &Segment, bit: Option<u32>) {
-        for bucket in &from.buckets {
+        for bucket in (0..BUCKETS).map(|index| from.bucket(index)) {
             let control = bucket[0].load(Ordering::Relaxed);
             for place in 0..WIDTH {
                 let byte = control >> (8 * place) & 0xff;
@@ -233,6 +231,7 @@ impl<'a> Filling<'a> {
                 let slot = bucket[1 + place].load(Ordering::Relaxed);
                 let half = bit.map_or(0, |bit| (slot >> (63 - bit)) as usize & 1);
                 let way = Way { home: Way::home_of(slot), control: byte, upper: slot & !VALUE_MASK };
+                self.used[half] += 1;
                 let to = self.to[half].bucket(way.home);
                 let word = to[0].load(Ordering::Relaxed);
                 if free(word) == 0 {
@@ -242,16 +241,16 @@ impl<'a> Filling<'a> {
                 let place = first(free(word));
                 to[1 + place].store(slot, Ordering::Relaxed);
                 to[0].store(word | byte << (8 * place), Ordering::Relaxed);
-                self.to[half].set_used(self.to[half].used() + 1);
             }
         }
     }
 
-    fn finish(self) {
+    /// How many entries the two have.
+    fn finish(self) -> [u64; 2] {
         for (half, way, value) in self.displaced {
             self.to[half].insert(way, value);
-            self.to[half].set_used(self.to[half].used() + 1);
         }
+        self.used
     }
 }
 
@@ -265,11 +264,24 @@ impl Snapshot {
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
+    /// A table that only the writer looks at: its segments lie together, in chunks of which parts are used again.
+    pub(crate) fn of_writer() -> Self {
+        Self::with(Sites::new(Sharing::WriterOnly))
+    }
+
+    /// A table that readers have snapshots of: the memory of a segment lives as long as one of them.
+    pub(crate) fn of_readers() -> Self {
+        Self::with(Sites::new(Sharing::Readers))
+    }
+
+    fn with(mut sites: Sites) -> Self {
+        let first = Segment { site: sites.take(), number: 0 };
         Self {
             depth: 0,
-            directory: vec![Arc::new(Segment::new(0))],
-            segments: 1,
+            directory: vec![first],
+            notes: vec![Note::default()],
+            spare: Vec::new(),
+            sites,
             entries: 0,
             hand: 0,
             joined: false,
@@ -309,22 +321,36 @@ impl Table {
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, value: u64) {
         debug_assert!(value <= VALUE_MASK);
-        while self.segment(hash).used() >= SPLIT_ABOVE && self.segment(hash).depth < MAX_DEPTH {
+        let mut note = self.note(hash);
+        while self.notes[note].used >= SPLIT_ABOVE && self.notes[note].depth < MAX_DEPTH {
             self.split(directory_index(hash, self.depth));
+            note = self.note(hash);
         }
-        let segment = self.segment(hash);
-        segment.insert(Way::of(hash), value);
-        segment.set_used(segment.used() + 1);
+        self.segment(hash).insert(Way::of(hash), value);
+        self.notes[note].used += 1;
         self.entries += 1;
+    }
+
+    /// Adds a value, and says whether there is another with the same hash that `is_alike` accepts.
+    #[inline]
+    pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, is_alike: impl FnMut(u64) -> bool) -> bool {
+        let noted = self.segment(hash).search(Way::of(hash), is_alike).is_some();
+        self.insert(hash, value);
+        noted
+    }
+
+    #[inline]
+    fn note(&self, hash: u64) -> usize {
+        self.segment(hash).number as usize
     }
 
     /// Takes this very value out. Says whether it was there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, value: u64) -> bool {
-        let segment = self.segment(hash);
-        let found = segment.remove(Way::of(hash), value);
+        let found = self.segment(hash).remove(Way::of(hash), value);
         if found {
-            segment.set_used(segment.used() - 1);
+            let note = self.note(hash);
+            self.notes[note].used -= 1;
             self.entries -= 1;
         }
         found
@@ -338,79 +364,128 @@ impl Table {
         true
     }
 
-    /// Looks at one segment and joins it with its other half if both have become nearly empty. Says whether a round
-    /// over all of them is complete.
+    /// Looks at one segment and joins it with its other half if both have become nearly empty, or moves one so that a
+    /// chunk becomes empty. Says whether a round over all of them is complete.
     pub(crate) fn shrink_step(&mut self) -> bool {
+        if self.sites.is_sparse() {
+            self.move_highest();
+            return false;
+        }
         if self.hand >= self.directory.len() {
             self.hand = 0;
             self.quiet_at = if std::mem::take(&mut self.joined) { u64::MAX } else { self.entries };
             self.halve_directory();
             return true;
         }
-        let segment = &self.directory[self.hand];
-        let depth = segment.depth;
+        let Note { depth, used } = self.notes[self.directory[self.hand].number as usize];
         let span = 1_usize << (self.depth - depth);
         let start = self.hand / span * span;
         self.hand = start + span;
         if depth == 0 {
             return false;
         }
-        let other = &self.directory[start ^ span];
-        if other.depth == depth && segment.used() + other.used() < JOIN_BELOW {
+        let other = self.notes[self.directory[start ^ span].number as usize];
+        if other.depth == depth && used + other.used < JOIN_BELOW {
             self.join(start & !span, span);
         }
         false
     }
 
+    /// Gives up what was made ready: nothing is going on.
+    pub(crate) fn relax(&mut self) {
+        self.sites.relax();
+    }
+
     /// Whether most of the space is unused.
     pub(crate) fn is_sparse(&self) -> bool {
-        let slots = (self.segments * SLOTS) as u64;
         let fewer = self.entries < self.quiet_at - self.quiet_at / 8;
-        self.segments > 1 && self.entries * 3 < slots && fewer
+        let segments = self.segments();
+        self.sites.is_sparse() || segments > 1 && self.entries * 3 < (segments * SLOTS) as u64 && fewer
+    }
+
+    fn segments(&self) -> usize {
+        self.notes.len() - self.spare.len()
     }
 
     /// Bytes of segments and directory.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.segments * (size_of::<Segment>() + 64) + self.directory.len() * 8) as u64
+        self.sites.bytes() + (self.directory.len() * size_of::<Segment>()) as u64
+    }
+
+    fn add_segment(&mut self, depth: u32) -> Segment {
+        let note = Note { depth, used: 0 };
+        let number = self.spare.pop().unwrap_or(self.notes.len() as u32);
+        if number as usize == self.notes.len() {
+            self.notes.push(note);
+        } else {
+            self.notes[number as usize] = note;
+        }
+        Segment { site: self.sites.take(), number }
+    }
+
+    fn drop_segment(&mut self, segment: Segment) {
+        self.spare.push(segment.number);
+        self.sites.give_back(segment.site);
     }
 
     /// Replaces the segment at this place of the directory by two.
     fn split(&mut self, mut index: usize) {
         let full = self.directory[index].clone();
-        if full.depth == self.depth {
+        let depth = self.notes[full.number as usize].depth;
+        if depth == self.depth {
             self.directory = self.directory.iter().flat_map(|segment| [segment.clone(), segment.clone()]).collect();
             self.depth += 1;
             index *= 2;
         }
-        let (low, high) = (Arc::new(Segment::new(full.depth + 1)), Arc::new(Segment::new(full.depth + 1)));
+        let (low, high) = (self.add_segment(depth + 1), self.add_segment(depth + 1));
         let mut filling = Filling::new([&low, &high]);
-        filling.take(&full, Some(full.depth));
-        filling.finish();
-        let span = 1 << (self.depth - full.depth - 1);
+        filling.take(&full, Some(depth));
+        let used = filling.finish();
+        self.notes[low.number as usize].used = used[0];
+        self.notes[high.number as usize].used = used[1];
+        let span = 1 << (self.depth - depth - 1);
         let start = index / (2 * span) * (2 * span);
         self.directory[start..start + span].fill(low);
         self.directory[start + span..start + 2 * span].fill(high);
-        self.segments += 1;
+        self.drop_segment(full);
         self.quiet_at = u64::MAX;
         self.changed = true;
     }
 
     /// Makes one segment of the two that begin at `start` and `start + span`.
     fn join(&mut self, start: usize, span: usize) {
-        let (low, high) = (&self.directory[start], &self.directory[start + span]);
-        let joined = Arc::new(Segment::new(low.depth - 1));
+        let (low, high) = (self.directory[start].clone(), self.directory[start + span].clone());
+        let joined = self.add_segment(self.notes[low.number as usize].depth - 1);
         let mut filling = Filling::new([&joined, &joined]);
-        filling.take(low, None);
-        filling.take(high, None);
-        filling.finish();
+        filling.take(&low, None);
+        filling.take(&high, None);
+        self.notes[joined.number as usize].used = filling.finish()[0];
         self.directory[start..start + 2 * span].fill(joined);
-        self.segments -= 1;
+        self.drop_segment(low);
+        self.drop_segment(high);
         self.joined = true;
         self.changed = true;
     }
 
+    /// Moves the segment that lies highest, so that the chunk it lies in becomes empty.
+    fn move_highest(&mut self) {
+        let highest = self.directory.iter().enumerate().max_by_key(|(_, segment)| segment.site.number());
+        let Some((index, segment)) = highest.map(|(index, segment)| (index, segment.clone())) else { return };
+        let site = self.sites.take();
+        for (from, to) in segment.site.words().iter().zip(site.words()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let moved = Segment { site, number: segment.number };
+        let span = 1_usize << (self.depth - self.notes[segment.number as usize].depth);
+        let start = index / span * span;
+        self.directory[start..start + span].fill(moved);
+        self.sites.give_back(segment.site);
+        self.changed = true;
+    }
+
     fn halve_directory(&mut self) {
-        while self.depth > 0 && self.directory.iter().all(|segment| segment.depth < self.depth) {
+        let is_shallow = |segment: &Segment, depth: u32| self.notes[segment.number as usize].depth < depth;
+        while self.depth > 0 && self.directory.iter().all(|segment| is_shallow(segment, self.depth)) {
             self.directory = self.directory.iter().step_by(2).cloned().collect();
             self.depth -= 1;
             self.changed = true;
@@ -444,7 +519,7 @@ mod tests {
 
     #[test]
     fn grows_and_shrinks_without_losing_anything() {
-        let mut table = Table::new();
+        let mut table = Table::of_writer();
         for value in 1..=20_000 {
             table.insert(spread(value), value);
         }
@@ -464,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_crowd_in_one_bucket_is_found_and_leaves_no_trace() {
-        let mut table = Table::new();
+        let mut table = Table::of_writer();
         for value in 1..=300 {
             table.insert(7, value);
         }
@@ -479,7 +554,7 @@ mod tests {
         fn equals_a_set(steps in prop::collection::vec((any::<bool>(), 1_u64..60), 0..400)) {
             // Few homes, so that buckets run over.
             let crowded = |value: u64| (value % 3) << 24 | value << 58;
-            let mut table = Table::new();
+            let mut table = Table::of_writer();
             let mut model = BTreeSet::new();
             for (insert, value) in steps {
                 if insert && model.insert(value) {

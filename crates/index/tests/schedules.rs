@@ -565,6 +565,20 @@ scenes! {
         Scene::new(&before, &meanwhile, &["abxy", "abc", "G"])
     }
 
+    /// The highest chunk of records is emptied, dropped, and opened again; then all runs are swept.
+    fn a_chunk_of_records_is_opened_again() -> Scene {
+        let many = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
+            "v", "w", "x", "y", "z", "B", "C", "D", "E", "F"];
+        let mut before = vec![Add(1), Add(2), Store(1, "abc")];
+        before.extend(many.map(|path| Store(1, path)));
+        before.extend([Store(2, "G"), Store(2, "H"), Store(1, "abx"), Store(2, "abxy")]);
+        before.extend(many[..8].iter().map(|path| Remove(1, path)));
+        let mut meanwhile = vec![Settle];
+        meanwhile.extend(["I", "J", "K", "L", "M", "N", "O"].map(|path| Store(2, path)));
+        meanwhile.extend([Clear(1), Settle, Store(1, "abx")]);
+        Scene::new(&before, &meanwhile, &["abxy", "O"])
+    }
+
     /// A rank is emptied and filled again; its old slot is swept while the new one is in use.
     fn a_rank_is_cleared() -> Scene {
         Scene::new(

@@ -78,6 +78,9 @@ impl Index {
         } else if self.first_keys.is_sparse() {
             self.first_keys.shrink_step();
         } else {
+            self.heap.relax();
+            self.runs.relax();
+            self.labels.relax();
             return Pending::Idle;
         }
         Pending::More

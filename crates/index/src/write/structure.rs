@@ -9,9 +9,9 @@ use homing_domain::{BlockKey, Label, StoredBlock};
 
 use super::{Place, Stretch};
 use crate::bugs::planted;
-use crate::heap::{Addr, Header, Kind};
+use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
-use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
+use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Runs, Shape};
 use crate::slots::label_hash;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -46,7 +46,7 @@ impl Index {
     /// The run's own label of a block.
     #[inline]
     pub(crate) fn label_at(&self, place: Place) -> Label {
-        Label::new(self.blocks_of(place.run).1[place.offset as usize].load(Ordering::Relaxed))
+        run_label(&self.runs, &self.heap, place)
     }
 
     pub(crate) fn run_starting_with(&self, key: u64) -> Option<RunId> {
@@ -353,21 +353,32 @@ impl Index {
     /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let blocks = &blocks[..(stretch.to - stretch.from) as usize];
-        for block in blocks.iter().take(AHEAD) {
-            self.labels.prefetch(label_hash(block.label));
+        let mut hashes = [0; AHEAD];
+        for (hash, block) in hashes.iter_mut().zip(blocks) {
+            *hash = label_hash(block.label);
+            self.labels.prefetch(*hash);
         }
         for (index, block) in blocks.iter().enumerate() {
+            let hash = hashes[index % AHEAD];
             if let Some(later) = blocks.get(index + AHEAD) {
-                self.labels.prefetch(label_hash(later.label));
-            }
-            let hash = label_hash(block.label);
-            if self.labels.find(hash, |other| self.label_at(Place::decode(other)) == block.label).is_some() {
-                self.ambiguous.insert(block.label);
+                hashes[index % AHEAD] = label_hash(later.label);
+                self.labels.prefetch(hashes[index % AHEAD]);
             }
             let place = Place { run: stretch.run, offset: stretch.from + index as u16 };
-            self.labels.insert(hash, place.encode());
+            let (runs, heap) = (&self.runs, &self.heap);
+            let is_same = |other| run_label(runs, heap, Place::decode(other)) == block.label;
+            if self.labels.insert_noting(hash, place.encode(), is_same) {
+                self.ambiguous.insert(block.label);
+            }
         }
     }
+}
+
+/// The run's own label of a block.
+fn run_label(runs: &Runs, heap: &Heap, place: Place) -> Label {
+    let words = heap.words(runs.record(place.run).blocks());
+    let room = room_of(Header::decode(words[0].load(Ordering::Relaxed)).words);
+    Label::new(words[1 + room + place.offset as usize].load(Ordering::Relaxed))
 }
 
 /// Blocks that an extent has room for.

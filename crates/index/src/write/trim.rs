@@ -73,16 +73,20 @@ impl Index {
         let room = room_of(Header::decode(labels[0].load(Ordering::Relaxed)).words);
         let labels = &labels[1 + room + start..1 + room + end];
         let label = |index: usize| labels.get(index).map(|label| Label::new(label.load(Ordering::Relaxed)));
-        for early in (0..AHEAD).filter_map(label) {
-            self.labels.prefetch(label_hash(early));
+        let mut hashes = [0; AHEAD];
+        for (hash, early) in hashes.iter_mut().zip((0..AHEAD).filter_map(label)) {
+            *hash = label_hash(early);
+            self.labels.prefetch(*hash);
         }
         let mut ambiguous = Vec::new();
         for index in 0..labels.len() {
+            let hash = hashes[index % AHEAD];
             if let Some(later) = label(index + AHEAD) {
-                self.labels.prefetch(label_hash(later));
+                hashes[index % AHEAD] = label_hash(later);
+                self.labels.prefetch(hashes[index % AHEAD]);
             }
             let Some(label) = label(index) else { break };
-            let found = self.labels.remove(label_hash(label), Place { run, offset: (start + index) as u16 }.encode());
+            let found = self.labels.remove(hash, Place { run, offset: (start + index) as u16 }.encode());
             debug_assert!(found, "every block of a run has its label in the table");
             if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
                 ambiguous.push(label);
