@@ -139,7 +139,9 @@ impl Approximate {
             .filter(|((s, _), _)| *s == slot)
             .map(|(_, entry)| *entry)
             .collect();
-        gone.into_iter().for_each(|entry| self.forget(entry));
+        for entry in gone {
+            self.forget(entry);
+        }
         index.clear(slot, ClearScope::AllTiers)
     }
 
@@ -210,7 +212,7 @@ mod tests {
     fn world(config: ApproximateConfig) -> World {
         let hasher = KeyHasher::new(HashSeed::PUBLIC);
         let mut index = Index::new(IndexConfig::new(hasher));
-        let slot = index.add_rank(RankId::new(0, 0), Copies::Set).unwrap();
+        let slot = index.add_rank(RankId::new(0, 0), Copies::Set).expect("there are slots");
         World {
             index,
             view: Approximate::new(config, hasher),

@@ -135,7 +135,10 @@ mod aligned {
             let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout(words)) }) else {
                 handle_alloc_error(layout(words))
             };
-            Self { words: start.cast(), len: words }
+            Self {
+                words: start.cast(),
+                len: words,
+            }
         }
     }
 
@@ -152,7 +155,9 @@ mod aligned {
     impl Spare {
         pub(super) fn new() -> Self {
             // SAFETY: the layout has a size above zero.
-            let Some(start) = NonNull::new(unsafe { alloc(LAYOUT) }) else { handle_alloc_error(LAYOUT) };
+            let Some(start) = NonNull::new(unsafe { alloc(LAYOUT) }) else {
+                handle_alloc_error(LAYOUT)
+            };
             advise_huge_pages(start);
             Self { start, cleared: 0 }
         }
@@ -169,7 +174,10 @@ mod aligned {
                 self.clear_more();
             }
             // The allocation is the chunk's from here on. Zero bytes are valid `AtomicU64`s.
-            Chunk { words: std::mem::ManuallyDrop::new(self).start.cast(), len: CHUNK_WORDS }
+            Chunk {
+                words: std::mem::ManuallyDrop::new(self).start.cast(),
+                len: CHUNK_WORDS,
+            }
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Detail {
     cells: Vec<Cell>,
     /// Whether the run's count of slots with blocks beyond their leading part includes this one.
     pub(crate) counted_beyond: bool,
+    /// Whether it changed in this step and is still to be published.
+    pub(crate) dirty: bool,
 }
 
 impl Detail {

@@ -375,7 +375,7 @@ impl Index {
 
     fn bytes(&self) -> u64 {
         let details = |info: &crate::slots::SlotInfo| {
-            let own = info.own_labels.as_ref().map_or(0, |table| table.bytes());
+            let own = info.own_labels.as_ref().map_or(0, crate::own_labels::OwnLabels::bytes);
             own + info
                 .details
                 .values()

@@ -19,6 +19,7 @@ use crate::answer::Answer;
 use crate::chunk::prefetch;
 use crate::heap::Directory;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, UNUSED};
+use crate::sets::SlotSet;
 use crate::slots::View;
 use crate::sync::{AtomicU64, Ordering, Published, fence};
 
@@ -116,7 +117,10 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     answer.scratch.alive.clear();
     answer.scratch.alive.extend_from_slice(&view.live.words);
     // These keys will be compared soon, and may come from far: they are asked for now.
-    keys.last().into_iter().chain(keys.iter().take(NEAR).step_by(KEYS_PER_LINE)).for_each(prefetch);
+    keys.last()
+        .into_iter()
+        .chain(keys.iter().take(NEAR).step_by(KEYS_PER_LINE))
+        .for_each(prefetch);
     let mut lower = false;
     let mut pos = 0;
     while let Some(key) = keys.get(pos) {
@@ -224,7 +228,9 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
     let (mut low, mut high) = (0, reach);
     while high - low > 16 {
         let step = (high - low).div_ceil(16);
-        let probes = (1..16).map(|part| low + part * step).take_while(|offset| *offset < high);
+        let probes = (1..16)
+            .map(|part| low + part * step)
+            .take_while(|offset| *offset < high);
         let matching = probes.fold((0, 0), |(count, all), offset| {
             let next = all + 1;
             (if same(offset) && count == all { next } else { count }, next)
@@ -247,8 +253,11 @@ fn meet_run(
     let mut coverage = Coverage::of(heap, fields, deepest)?;
     let scratch = &mut answer.scratch;
     zero(&mut scratch.stay);
-    coverage.full.meet(&scratch.alive, &mut scratch.stay, heap).ok_or(Moved)?;
-    while let Some((cut, set)) = coverage.next_level()? {
+    coverage
+        .full
+        .meet(&scratch.alive, &mut scratch.stay, heap)
+        .ok_or(Moved)?;
+    while let Some((cut, set)) = coverage.next_level() {
         let scratch = &mut answer.scratch;
         if u32::from(cut) >= matched {
             set.meet(&scratch.alive, &mut scratch.stay, heap).ok_or(Moved)?;
@@ -283,8 +292,8 @@ fn zero(words: &mut [u64]) {
 
 /// A run's coverage for one tier, read level by level.
 struct Coverage<'a> {
-    full: crate::sets::SlotSet,
-    inline: [(u16, crate::sets::SlotSet); 2],
+    full: SlotSet,
+    inline: [(u16, SlotSet); 2],
     taken: usize,
     /// Pairs of a cut-off and a set.
     rest: &'a [AtomicU64],
@@ -316,7 +325,7 @@ impl<'a> Coverage<'a> {
             let (full, rest) = after.split_first().ok_or(Moved)?;
             let (pairs, next) = split_pairs(rest)?;
             if tier == deepest {
-                let full = crate::sets::SlotSet(full.load(Ordering::Relaxed));
+                let full = SlotSet(full.load(Ordering::Relaxed));
                 return Ok(Self {
                     full,
                     inline,
@@ -329,20 +338,19 @@ impl<'a> Coverage<'a> {
         Err(Moved)
     }
 
-    fn next_level(&mut self) -> Result<Option<(u16, crate::sets::SlotSet)>, Moved> {
+    fn next_level(&mut self) -> Option<(u16, SlotSet)> {
         while let Some(level) = self.inline.get(self.taken) {
             self.taken += 1;
             if !level.1.is_empty() {
-                return Ok(Some(*level));
+                return Some(*level);
             }
         }
         match self.rest {
             [cut, set, rest @ ..] => {
                 self.rest = rest;
-                let set = crate::sets::SlotSet(set.load(Ordering::Relaxed));
-                Ok(Some((cut.load(Ordering::Relaxed) as u16, set)))
+                Some((cut.load(Ordering::Relaxed) as u16, SlotSet(set.load(Ordering::Relaxed))))
             }
-            _ => Ok(None),
+            _ => None,
         }
     }
 }

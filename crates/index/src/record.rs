@@ -188,6 +188,7 @@ fn record_in(chunk: &Chunk, run: RunId) -> Option<Record<'_>> {
 
 /// What only the writer knows of a run.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four marks that do not exclude each other")]
 pub(crate) struct RunMeta {
     /// The run that this one follows, after which of its blocks; 0 at the beginning of a sequence, or if dangling.
     pub(crate) parent: RunId,
@@ -280,7 +281,11 @@ impl Runs {
         };
         let part = &mut self.parts[number];
         let index = part.free.pop().map_or(part.meta.len(), usize::from);
-        let meta = RunMeta { recent: true, in_use: true, ..RunMeta::default() };
+        let meta = RunMeta {
+            recent: true,
+            in_use: true,
+            ..RunMeta::default()
+        };
         if index == part.meta.len() {
             part.meta.push(meta);
         } else {

@@ -60,14 +60,23 @@ pub(crate) struct Sites {
 
 impl Sites {
     pub(crate) fn new(sharing: Sharing) -> Self {
-        Self { sharing, on_their_own: 0, parts: Vec::new(), reserve: Reserve::default() }
+        Self {
+            sharing,
+            on_their_own: 0,
+            parts: Vec::new(),
+            reserve: Reserve::default(),
+        }
     }
 
     /// Room for a segment, all zeros.
     pub(crate) fn take(&mut self) -> Site {
         if self.sharing == Sharing::Readers || self.on_their_own < FEW && self.parts.is_empty() {
             self.on_their_own += 1;
-            return Site { chunk: Arc::new(Chunk::small(SEGMENT_WORDS)), start: 0, number: 0 };
+            return Site {
+                chunk: Arc::new(Chunk::small(SEGMENT_WORDS)),
+                start: 0,
+                number: 0,
+            };
         }
         let with_room = self.parts.iter().position(|part| !part.free.is_empty());
         let number = with_room.unwrap_or_else(|| self.open());
@@ -88,7 +97,7 @@ impl Sites {
         site
     }
 
-    pub(crate) fn give_back(&mut self, site: Site) {
+    pub(crate) fn give_back(&mut self, site: &Site) {
         let Some(number) = (site.number as usize).checked_sub(1) else {
             self.on_their_own -= 1;
             return;
@@ -106,7 +115,9 @@ impl Sites {
 
     /// Whether the highest chunk could be emptied into the others with room to spare.
     pub(crate) fn is_sparse(&self) -> bool {
-        let Some((last, others)) = self.parts.split_last() else { return false };
+        let Some((last, others)) = self.parts.split_last() else {
+            return false;
+        };
         let room: usize = others.iter().map(|part| part.free.len()).sum();
         room > PER_CHUNK / 4 + (PER_CHUNK - last.free.len())
     }
@@ -117,7 +128,10 @@ impl Sites {
     }
 
     fn open(&mut self) -> usize {
-        self.parts.push(Part { chunk: Arc::new(self.reserve.take()), free: (0..PER_CHUNK as u16).rev().collect() });
+        self.parts.push(Part {
+            chunk: Arc::new(self.reserve.take()),
+            free: (0..PER_CHUNK as u16).rev().collect(),
+        });
         self.parts.len() - 1
     }
 }

@@ -108,7 +108,11 @@ impl Way {
     fn of(hash: u64) -> Self {
         let home = (hash >> 24) & ((1 << HOME_BITS) - 1);
         let upper = (hash >> (64 - MAX_DEPTH) << HOME_BITS | home) << VALUE_BITS;
-        Self { home: home as usize % BUCKETS, control: 0x80 | (hash >> 17 & 0x7f), upper }
+        Self {
+            home: home as usize % BUCKETS,
+            control: 0x80 | (hash >> 17 & 0x7f),
+            upper,
+        }
     }
 
     /// The home bucket of an entry that is in a slot.
@@ -190,9 +194,14 @@ impl Segment {
 
     #[inline]
     fn remove(&self, way: Way, value: u64) -> bool {
-        let Some((passed, place, _)) = self.search(way, |found| found == value) else { return false };
+        let Some((passed, place, _)) = self.search(way, |found| found == value) else {
+            return false;
+        };
         let control = &self.bucket(way.home + passed)[0];
-        control.store(control.load(Ordering::Relaxed) & !(0xff << (8 * place)), Ordering::Release);
+        control.store(
+            control.load(Ordering::Relaxed) & !(0xff << (8 * place)),
+            Ordering::Release,
+        );
         for index in way.home..way.home + passed {
             let control = &self.bucket(index)[0];
             let word = control.load(Ordering::Relaxed);
@@ -215,7 +224,11 @@ struct Filling<'a> {
 
 impl<'a> Filling<'a> {
     fn new(to: [&'a Segment; 2]) -> Self {
-        Self { to, used: [0; 2], displaced: Vec::new() }
+        Self {
+            to,
+            used: [0; 2],
+            displaced: Vec::new(),
+        }
     }
 
     /// Takes all entries of a segment over, each into the one of the two that the given bit of the hash says, counted
@@ -230,7 +243,11 @@ impl<'a> Filling<'a> {
                 }
                 let slot = bucket[1 + place].load(Ordering::Relaxed);
                 let half = bit.map_or(0, |bit| (slot >> (63 - bit)) as usize & 1);
-                let way = Way { home: Way::home_of(slot), control: byte, upper: slot & !VALUE_MASK };
+                let way = Way {
+                    home: Way::home_of(slot),
+                    control: byte,
+                    upper: slot & !VALUE_MASK,
+                };
                 self.used[half] += 1;
                 let to = self.to[half].bucket(way.home);
                 let word = to[0].load(Ordering::Relaxed);
@@ -275,7 +292,10 @@ impl Table {
     }
 
     fn with(mut sites: Sites) -> Self {
-        let first = Segment { site: sites.take(), number: 0 };
+        let first = Segment {
+            site: sites.take(),
+            number: 0,
+        };
         Self {
             depth: 0,
             directory: vec![first],
@@ -291,7 +311,10 @@ impl Table {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot { depth: self.depth, directory: self.directory.clone() }
+        Snapshot {
+            depth: self.depth,
+            directory: self.directory.clone(),
+        }
     }
 
     /// Entries.
@@ -308,7 +331,9 @@ impl Table {
     /// The first value with this hash that `is_it` accepts.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {
-        self.segment(hash).search(Way::of(hash), is_it).map(|(_, _, value)| value)
+        self.segment(hash)
+            .search(Way::of(hash), is_it)
+            .map(|(_, _, value)| value)
     }
 
     /// Asks for the home bucket of a hash, so that it is near when it is needed.
@@ -359,7 +384,9 @@ impl Table {
     /// Puts a value in the place of another with the same hash.
     pub(crate) fn replace(&mut self, hash: u64, old: u64, new: u64) -> bool {
         let (segment, way) = (self.segment(hash), Way::of(hash));
-        let Some((passed, place, _)) = segment.search(way, |found| found == old) else { return false };
+        let Some((passed, place, _)) = segment.search(way, |found| found == old) else {
+            return false;
+        };
         segment.bucket(way.home + passed)[1 + place].store(way.upper | new, Ordering::Release);
         true
     }
@@ -373,7 +400,11 @@ impl Table {
         }
         if self.hand >= self.directory.len() {
             self.hand = 0;
-            self.quiet_at = if std::mem::take(&mut self.joined) { u64::MAX } else { self.entries };
+            self.quiet_at = if std::mem::take(&mut self.joined) {
+                u64::MAX
+            } else {
+                self.entries
+            };
             self.halve_directory();
             return true;
         }
@@ -420,12 +451,15 @@ impl Table {
         } else {
             self.notes[number as usize] = note;
         }
-        Segment { site: self.sites.take(), number }
+        Segment {
+            site: self.sites.take(),
+            number,
+        }
     }
 
-    fn drop_segment(&mut self, segment: Segment) {
+    fn drop_segment(&mut self, segment: &Segment) {
         self.spare.push(segment.number);
-        self.sites.give_back(segment.site);
+        self.sites.give_back(&segment.site);
     }
 
     /// Replaces the segment at this place of the directory by two.
@@ -433,7 +467,11 @@ impl Table {
         let full = self.directory[index].clone();
         let depth = self.notes[full.number as usize].depth;
         if depth == self.depth {
-            self.directory = self.directory.iter().flat_map(|segment| [segment.clone(), segment.clone()]).collect();
+            self.directory = self
+                .directory
+                .iter()
+                .flat_map(|segment| [segment.clone(), segment.clone()])
+                .collect();
             self.depth += 1;
             index *= 2;
         }
@@ -447,7 +485,7 @@ impl Table {
         let start = index / (2 * span) * (2 * span);
         self.directory[start..start + span].fill(low);
         self.directory[start + span..start + 2 * span].fill(high);
-        self.drop_segment(full);
+        self.drop_segment(&full);
         self.quiet_at = u64::MAX;
         self.changed = true;
     }
@@ -461,25 +499,34 @@ impl Table {
         filling.take(&high, None);
         self.notes[joined.number as usize].used = filling.finish()[0];
         self.directory[start..start + 2 * span].fill(joined);
-        self.drop_segment(low);
-        self.drop_segment(high);
+        self.drop_segment(&low);
+        self.drop_segment(&high);
         self.joined = true;
         self.changed = true;
     }
 
     /// Moves the segment that lies highest, so that the chunk it lies in becomes empty.
     fn move_highest(&mut self) {
-        let highest = self.directory.iter().enumerate().max_by_key(|(_, segment)| segment.site.number());
-        let Some((index, segment)) = highest.map(|(index, segment)| (index, segment.clone())) else { return };
+        let highest = self
+            .directory
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, segment)| segment.site.number());
+        let Some((index, segment)) = highest.map(|(index, segment)| (index, segment.clone())) else {
+            return;
+        };
         let site = self.sites.take();
         for (from, to) in segment.site.words().iter().zip(site.words()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let moved = Segment { site, number: segment.number };
+        let moved = Segment {
+            site,
+            number: segment.number,
+        };
         let span = 1_usize << (self.depth - self.notes[segment.number as usize].depth);
         let start = index / span * span;
         self.directory[start..start + span].fill(moved);
-        self.sites.give_back(segment.site);
+        self.sites.give_back(&segment.site);
         self.changed = true;
     }
 

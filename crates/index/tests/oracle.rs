@@ -105,7 +105,7 @@ proptest! {
 /// Runs random scripts against an index with a mistake until one finds it.
 fn finds(bug: Bug) -> bool {
     let config = Config {
-        cases: 4000,
+        cases: 60_000,
         max_shrink_iters: 0,
         failure_persistence: None,
         ..Config::default()

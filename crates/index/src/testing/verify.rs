@@ -46,7 +46,7 @@ impl Index {
         if self.run_starting_with(fields.first) != Some(run) {
             return Err(format!("run {run} is not found by its first key"));
         }
-        for offset in 0..len {
+        for (offset, label) in labels[..len].iter().enumerate() {
             let place = Place {
                 run,
                 offset: offset as u16,
@@ -54,7 +54,7 @@ impl Index {
             if let Some(other) = places.insert(key(offset), place) {
                 return Err(format!("one key at {other:?} and {place:?}"));
             }
-            let hash = label_hash(homing_domain::Label::new(labels[offset].load(Ordering::Relaxed)));
+            let hash = label_hash(homing_domain::Label::new(label.load(Ordering::Relaxed)));
             if self.labels.find(hash, |value| value == place.encode()).is_none() {
                 return Err(format!("the label of {place:?} is not in the table"));
             }

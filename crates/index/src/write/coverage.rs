@@ -74,7 +74,7 @@ impl Index {
             let mut levels = self.take_levels(run, &mut fields);
             let len = fields.shape.len;
             self.move_slot(run, (&mut fields.full, &mut levels), len, slot, cuts[0]);
-            self.put_levels(run, &mut fields, levels, &[]);
+            self.put_levels(run, &mut fields, &levels, &[]);
         }
         let record = self.runs.record(run);
         record.put(&fields);
@@ -88,9 +88,8 @@ impl Index {
         let before = self.runs.record(run).shape().len;
         let new = fields.shape.len;
         self.runs.record(run).begin();
-        if !(fields.full.is_empty() && fields.shape.flags & HAS_LOWER == 0)
-            && !crate::bugs::planted!(self.config, LevelNotUpdated)
-        {
+        let is_held = !fields.full.is_empty() || fields.shape.flags & HAS_LOWER != 0;
+        if is_held && !crate::bugs::planted!(self.config, LevelNotUpdated) {
             let lower = self.lower(&fields);
             let mut levels = self.take_levels(run, &mut fields);
             demote(&mut fields.full, &mut levels, before);
@@ -102,7 +101,7 @@ impl Index {
                 })
                 .collect();
             fields.shape.len = new;
-            self.put_levels(run, &mut fields, levels, &lower);
+            self.put_levels(run, &mut fields, &levels, &lower);
         }
         let record = self.runs.record(run);
         record.put(&fields);
@@ -125,7 +124,7 @@ impl Index {
             .collect();
         fields.shape.len = len;
         fields.last = last;
-        self.put_levels(run, &mut fields, levels, &lower);
+        self.put_levels(run, &mut fields, &levels, &lower);
         let record = self.runs.record(run);
         record.put(&fields);
         record.end();
@@ -159,7 +158,7 @@ impl Index {
             *set = SlotSet::of(&rest, &mut self.heap, run);
         }
         levels.retain(|(_, set)| !set.is_empty());
-        self.put_levels(run, &mut fields, levels, &[]);
+        self.put_levels(run, &mut fields, &levels, &[]);
         let record = self.runs.record(run);
         record.put(&fields);
         record.end();
@@ -184,7 +183,7 @@ impl Index {
         for (slot, cut) in rest {
             self.move_slot(run, (&mut fields.full, &mut levels), fields.shape.len, *slot, *cut);
         }
-        self.put_levels(run, &mut fields, levels, &[]);
+        self.put_levels(run, &mut fields, &levels, &[]);
         let record = self.runs.record(run);
         record.put(&fields);
         record.end();
@@ -299,7 +298,7 @@ impl Index {
     }
 
     /// Puts levels into the record and, where they do not fit, into an extra extent.
-    fn put_levels(&mut self, run: RunId, fields: &mut Fields, levels: Levels, lower: &[(SlotSet, Levels)]) {
+    fn put_levels(&mut self, run: RunId, fields: &mut Fields, levels: &[(u16, SlotSet)], lower: &[(SlotSet, Levels)]) {
         for (index, (cut, set)) in levels.iter().take(2).enumerate() {
             fields.shape.cuts[index] = *cut;
             fields.levels[index] = *set;
@@ -358,7 +357,7 @@ impl Index {
         } else {
             let mut levels = self.take_levels(run, fields);
             levels.push((cut, SlotSet::of(&[slot], &mut self.heap, run)));
-            self.put_levels(run, fields, levels, &[]);
+            self.put_levels(run, fields, &levels, &[]);
         }
     }
 
@@ -401,7 +400,9 @@ impl Index {
         if alike {
             for (full, levels) in by_tier.drain(1..) {
                 full.release(&mut self.heap);
-                levels.into_iter().for_each(|(_, set)| set.release(&mut self.heap));
+                for (_, set) in levels {
+                    set.release(&mut self.heap);
+                }
             }
         }
         let (full, levels) = by_tier.swap_remove(0);
@@ -410,7 +411,7 @@ impl Index {
             by_tier.rotate_left(1);
         }
         (fields.full, fields.extra, fields.levels, fields.shape.cuts) = (full, 0, [SlotSet::EMPTY; 2], [0; 2]);
-        self.put_levels(run, fields, levels, &by_tier);
+        self.put_levels(run, fields, &levels, &by_tier);
     }
 
     fn promote(&mut self, run: RunId, full: &mut SlotSet, levels: &mut Levels, len: u16) {

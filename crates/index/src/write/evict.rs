@@ -96,12 +96,19 @@ impl Index {
     fn log_tail(&mut self, run: RunId, start: usize) {
         let slots: Vec<usize> = self.slots.in_state(SlotState::Live).collect();
         for offset in start..self.len_of(run) {
-            let place = Place { run, offset: offset as u16 };
+            let place = Place {
+                run,
+                offset: offset as u16,
+            };
             let holds = |slot: &&usize| match self.slots.info(**slot).details.get(&run) {
                 Some(detail) => detail.holds(offset),
                 None => self.cut(run, **slot) as usize > offset,
             };
-            let ranks = slots.iter().filter(holds).map(|slot| self.slots.info(*slot).rank).collect();
+            let ranks = slots
+                .iter()
+                .filter(holds)
+                .map(|slot| self.slots.info(*slot).rank)
+                .collect();
             self.evicted_log.push((self.depth_of(place), self.key_at(place), ranks));
         }
     }

@@ -215,17 +215,18 @@ impl Index {
     /// The details of a slot about a run, made from its plain leading part if there were none. The run is noted as
     /// changed: [`Index::publish_details`] must follow.
     fn open_detail(&mut self, slot: usize, run: RunId) -> &mut Detail {
-        if !self.work.dirty.contains(&run) {
-            self.work.dirty.push(run);
-            self.work.pinned.push(run);
-        }
         if !self.slots.info(slot).details.contains_key(&run) {
             let cut = self.cut(run, slot);
             self.runs.meta_mut(run).details += 1;
             let detail = Box::new(Detail::prefix(cut as usize));
             self.slots.info_mut(slot).details.insert(run, detail);
         }
-        self.slots.info_mut(slot).details.get_mut(&run).expect("inserted above")
+        let detail = self.slots.info_mut(slot).details.get_mut(&run).expect("inserted above");
+        if !std::mem::replace(&mut detail.dirty, true) {
+            self.work.dirty.push(run);
+            self.work.pinned.push(run);
+        }
+        detail
     }
 
     /// Readers come to see what the details of the changed runs say: losses shallowest first, then gains deepest first.
@@ -242,7 +243,10 @@ impl Index {
         let loses = |before: &Cuts, after: &Cuts| before.iter().zip(after).any(|(before, after)| after < before);
         // The order shows one choice of tiers the whole event at once, but not all choices of tiers at the same time.
         let differ = |cuts: &Cuts| cuts.iter().any(|cut| *cut != cuts[0]);
-        let together = changes.len() > 1 && changes.iter().any(|(_, before, after, _)| differ(before) || differ(after));
+        let together = changes.len() > 1
+            && changes
+                .iter()
+                .any(|(_, before, after, _)| differ(before) || differ(after));
         if together {
             self.begin_together();
         }
@@ -293,6 +297,7 @@ impl Index {
             return;
         };
         let is_beyond = detail.end() > cuts[Tier::COUNT - 1] as usize;
+        detail.dirty = false;
         let was_beyond = std::mem::replace(&mut detail.counted_beyond, is_beyond);
         let is_simple = detail.is_simple() && !is_beyond;
         let meta = self.runs.meta_mut(run);

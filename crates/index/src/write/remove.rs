@@ -93,10 +93,15 @@ impl Index {
     /// How many of the labels name the blocks beside this one, one after the other: engines remove blocks in order, one
     /// way or the other.
     fn extend_range(&self, slot: usize, place: Place, labels: &[Label]) -> (Stretch, usize) {
-        let mut range = Stretch { run: place.run, from: place.offset, to: place.offset + 1 };
+        let mut range = Stretch {
+            run: place.run,
+            from: place.offset,
+            to: place.offset + 1,
+        };
         let held = &self.blocks_of(place.run).1[..self.cut(place.run, slot) as usize];
         let is_at = |offset: usize, label: Label| {
-            held.get(offset).is_some_and(|held| held.load(Ordering::Relaxed) == label.get())
+            held.get(offset)
+                .is_some_and(|held| held.load(Ordering::Relaxed) == label.get())
         };
         let mut count = 0;
         for label in labels {

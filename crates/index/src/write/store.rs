@@ -200,10 +200,10 @@ impl Index {
 
     /// Where the block is that this slot calls `label`.
     pub(crate) fn resolve(&self, slot: usize, label: Label) -> Option<Place> {
-        if let Some(own) = &self.slots.info(slot).own_labels {
-            if let Some(place) = own.get(label) {
-                return Some(place);
-            }
+        if let Some(own) = &self.slots.info(slot).own_labels
+            && let Some(place) = own.get(label)
+        {
+            return Some(place);
         }
         let found = self.labels.find(label_hash(label), |value| {
             let place = Place::decode(value);

@@ -68,27 +68,24 @@ impl Index {
         let (mut done, mut new) = (0, 0);
         while done < keys.len() {
             let found = self.find_next(at, keys[done]);
-            let stretch = match found {
-                Some((run, offset)) => {
-                    let count = self.count_matching(run, offset, &keys[done..]);
-                    if offset == 0 && self.runs.meta(run).dangling {
-                        self.link(run, at);
-                    }
-                    Stretch {
-                        run,
-                        from: offset as u16,
-                        to: (offset + count) as u16,
-                    }
+            let stretch = if let Some((run, offset)) = found {
+                let count = self.count_matching(run, offset, &keys[done..]);
+                if offset == 0 && self.runs.meta(run).dangling {
+                    self.link(run, at);
                 }
-                None => {
-                    let wanted = self.new_blocks_from(&keys, done);
-                    let room = self.make_room(wanted);
-                    let Some(stretch) = self.add_blocks(at, &keys[done..done + room], &blocks[done..]) else {
-                        break;
-                    };
-                    new += (stretch.to - stretch.from) as usize;
-                    stretch
+                Stretch {
+                    run,
+                    from: offset as u16,
+                    to: (offset + count) as u16,
                 }
+            } else {
+                let wanted = self.new_blocks_from(&keys, done);
+                let room = self.make_room(wanted);
+                let Some(stretch) = self.add_blocks(at, &keys[done..done + room], &blocks[done..]) else {
+                    break;
+                };
+                new += (stretch.to - stretch.from) as usize;
+                stretch
             };
             done += (stretch.to - stretch.from) as usize;
             at = Some((stretch.run, stretch.to as usize));
@@ -364,7 +361,10 @@ impl Index {
                 hashes[index % AHEAD] = label_hash(later.label);
                 self.labels.prefetch(hashes[index % AHEAD]);
             }
-            let place = Place { run: stretch.run, offset: stretch.from + index as u16 };
+            let place = Place {
+                run: stretch.run,
+                offset: stretch.from + index as u16,
+            };
             let (runs, heap) = (&self.runs, &self.heap);
             let is_same = |other| run_label(runs, heap, Place::decode(other)) == block.label;
             if self.labels.insert_noting(hash, place.encode(), is_same) {

@@ -86,13 +86,22 @@ impl Index {
                 self.labels.prefetch(hashes[index % AHEAD]);
             }
             let Some(label) = label(index) else { break };
-            let found = self.labels.remove(hash, Place { run, offset: (start + index) as u16 }.encode());
+            let found = self.labels.remove(
+                hash,
+                Place {
+                    run,
+                    offset: (start + index) as u16,
+                }
+                .encode(),
+            );
             debug_assert!(found, "every block of a run has its label in the table");
             if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
                 ambiguous.push(label);
             }
         }
-        ambiguous.into_iter().for_each(|label| self.recount(label));
+        for label in ambiguous {
+            self.recount(label);
+        }
     }
 
     /// A label that only one block has left is not ambiguous any more.
