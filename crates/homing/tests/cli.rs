@@ -66,6 +66,27 @@ fn a_view_that_has_to_forget_is_no_wrong_answer() {
 }
 
 #[test]
+fn the_demo_runs_with_every_view_of_the_caches() {
+    let story = |view: &str| out(&homing(&format!("demo {SMALL} --index-cache-view {view}"), &[]));
+    assert!(story("events").contains("Which prefixes are hot?"));
+    let guessed = story("approximate");
+    assert!(guessed.contains("a guess") && guessed.contains("too high"), "{guessed}");
+    let blind = story("none");
+    assert!(blind.contains("nothing is stored or looked up"), "{blind}");
+
+    let object = |view: &str| -> serde_json::Value {
+        let printed = out(&homing(&format!("demo {SMALL} --json --index-cache-view {view}"), &[]));
+        serde_json::from_str(&printed).expect("one JSON object")
+    };
+    assert!(object("events")["hot_prefixes"][0]["recent_uses"].as_u64() > Some(0));
+    let guessed = object("approximate");
+    assert_eq!(guessed["approximate"]["answers"], 24);
+    assert_eq!(guessed["homing"]["requests"], 12);
+    assert_eq!(guessed["wrong_answers"], 0);
+    assert_eq!(object("none")["checked_answers"], 0);
+}
+
+#[test]
 fn settings_come_from_flag_variable_and_file() {
     let path = file(
         "settings.toml",

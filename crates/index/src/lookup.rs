@@ -18,7 +18,7 @@ use homing_domain::{BlockKey, Tier};
 use crate::answer::Answer;
 use crate::chunk::prefetch;
 use crate::heap::Directory;
-use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, UNUSED};
+use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, UNUSED};
 use crate::sets::SlotSet;
 use crate::slots::View;
 use crate::sync::{AtomicU64, Ordering, Published, fence};
@@ -123,8 +123,9 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         .for_each(prefetch);
     let mut lower = false;
     let mut pos = 0;
+    let mut guess = 0;
     while let Some(key) = keys.get(pos) {
-        let Some(fields) = find_run(view, key.0, answer)? else {
+        let Some((version, fields)) = find_run(view, key.0, guess, answer)? else {
             answer.scratch.absent = Some(pos);
             break;
         };
@@ -132,10 +133,18 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         if answer.scratch.absent == Some(pos) {
             return Err(Moved);
         }
+        let departure = fields.shape.departure as usize;
+        let child = Record::usual_child(version);
+        if let Some(next) = keys.get(pos + departure).filter(|_| departure > 0) {
+            // The path probably leaves here as others did: ask for where it would go on.
+            view.first_keys.prefetch(next.0);
+            view.records.get(child).into_iter().for_each(Record::prefetch);
+        }
         lower |= fields.shape.flags & HAS_LOWER != 0;
         let matched = matched_blocks(&view.heap, &fields, &keys[pos..])?;
         meet_run(&view.heap, &fields, deepest, (pos as u32, matched as u32), answer)?;
         pos += matched;
+        guess = if matched == departure { child } else { 0 };
         if fields.shape.flags & HAS_CHILDREN == 0 || answer.scratch.alive.iter().all(|word| *word == 0) {
             break;
         }
@@ -144,8 +153,21 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     Ok(lower)
 }
 
+/// The run that is probably the one with this key, if it is.
+#[inline]
+fn guessed(view: &View, key: u64, guess: u32) -> Option<(u64, Fields)> {
+    let record = view.records.get(guess).filter(|_| guess != 0)?;
+    let version = record.version();
+    let fields = record.fields();
+    (version % 2 == 0 && version != UNUSED && fields.first == key).then_some((version, fields))
+}
+
 /// The run whose first block has this key, with its fields; noted as visited.
-fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>, Moved> {
+fn find_run(view: &View, key: u64, guess: u32, answer: &mut Answer) -> Result<Option<(u64, Fields)>, Moved> {
+    if let Some((version, fields)) = guessed(view, key, guess) {
+        answer.scratch.visited.push((guess, version));
+        return Ok(Some((version, fields)));
+    }
     let mut others_before = 0;
     for _ in 0..GLANCES {
         let mut found = None;
@@ -175,7 +197,7 @@ fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Fields>
         match found {
             Some((run, version, fields)) => {
                 answer.scratch.visited.push((run, version));
-                return Ok(Some(fields));
+                return Ok(Some((version, fields)));
             }
             None if strange => pause(),
             // Runs with other keys: if they are still there they only look alike. If not, the one that is looked for

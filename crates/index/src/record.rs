@@ -2,7 +2,7 @@
 //!
 //! | word | content |
 //! |---|---|
-//! | 0 | version: odd while the writer is at it, and as long as the record is not in use; 0 if it never was |
+//! | 0 | version: odd while the writer is at it, and as long as the record is not in use; 0 if it never was. In the top bits the run that follows at the usual departure, a hint |
 //! | 1, 2 | key of the first block, key of the last |
 //! | 3 | number of blocks, the cut-offs of the two inline levels, flags |
 //! | 4 | the slots that hold all of it |
@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
+use crate::chunk::{CHUNK_WORDS, Chunk, Reserve, prefetch};
 use crate::heap::Addr;
 use crate::sets::SlotSet;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -33,6 +33,9 @@ pub(crate) const MAX_RUN: usize = 12;
 pub(crate) const MAX_RUNS: usize = 1 << 26;
 
 const RECORD_WORDS: usize = 8;
+/// The version takes the lowest bits of its word; the top bits are a hint.
+const VERSION_BITS: u32 = 38;
+
 /// The version of a record that was never in use.
 pub(crate) const UNUSED: u64 = 0;
 const PER_CHUNK: usize = CHUNK_WORDS / RECORD_WORDS;
@@ -103,6 +106,18 @@ impl Record<'_> {
         self.0[0].load(Ordering::Relaxed) == version
     }
 
+    /// The run that probably follows at the usual departure, from the word that [`Record::version`] returned.
+    #[inline]
+    pub(crate) fn usual_child(version: u64) -> RunId {
+        (version >> VERSION_BITS) as RunId
+    }
+
+    /// Asks for the record's line.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        prefetch(self.0);
+    }
+
     #[inline]
     pub(crate) fn fields(self) -> Fields {
         let word = |index: usize| self.0[index].load(Ordering::Relaxed);
@@ -146,6 +161,13 @@ impl Record<'_> {
         debug_assert_eq!(version % 2, 0, "writes do not nest");
         self.0[0].store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
+    }
+
+    /// Notes which run follows at the usual departure. Within a write.
+    pub(crate) fn set_usual_child(self, run: RunId) {
+        let version = self.0[0].load(Ordering::Relaxed) & ((1 << VERSION_BITS) - 1);
+        debug_assert_eq!(version % 2, 1);
+        self.0[0].store(version | u64::from(run) << VERSION_BITS, Ordering::Relaxed);
     }
 
     pub(crate) fn put(self, fields: &Fields) {

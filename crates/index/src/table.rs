@@ -272,6 +272,13 @@ impl<'a> Filling<'a> {
 }
 
 impl Snapshot {
+    /// Asks for the home bucket of a hash, so that it is near when it is needed.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let segment = &self.directory[directory_index(hash, self.depth)];
+        prefetch(segment.bucket(Way::of(hash).home));
+    }
+
     /// The first value with this hash that `is_it` accepts.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {

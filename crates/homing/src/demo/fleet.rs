@@ -1,105 +1,68 @@
-//! How do workers and index meet? The only part of the demo that uses `homing-index`.
+//! How do workers, their caches and what is known of them meet?
 
-use std::time::Instant;
-
-use anyhow::{Context as _, ensure};
 use homing_config::{CacheView, Config};
-use homing_domain::{BlockKey, BlockSize, Blocks, ClearScope, KeyHasher, KvChange, Prompt, RankId, Tier};
-use homing_index::{Answer, Applied, Index, IndexConfig, Reader, Slot};
-use homing_telemetry::{Change, Metrics};
+use homing_domain::{BlockKey, BlockSize, Blocks, ClearScope, KeyHasher, KvChange, Prompt};
+use homing_index::{Answer, Reader};
+use homing_telemetry::Metrics;
 
 use super::cache::Cache;
+use super::view::{Size, View};
 
-/// Workers with their caches, and an index that hears their events.
+/// How long after a request the next one arrives. Time is virtual here: it only goes on when a request comes.
+pub const MS_BETWEEN_REQUESTS: u64 = 100;
+
+/// Workers with their caches, and a view of them.
 pub struct Fleet {
     hasher: KeyHasher,
     block_size: BlockSize,
-    workers: Vec<Worker>,
-    index: Index,
-    reader: Reader,
-    /// Reused by every lookup.
-    answer: Answer,
-    /// What the index took before the first event.
-    bytes_when_empty: u64,
-    /// What was done so far.
-    metrics: Metrics,
+    caches: Vec<Cache>,
+    /// None if nothing is to be known of the caches; then nothing is stored or looked up.
+    view: Option<View>,
+    now_ms: u64,
 }
 
-struct Worker {
-    cache: Cache,
-    slot: Slot,
-}
-
-/// How large the index is.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Distinct blocks.
-    pub blocks: u64,
-    /// Pairs of block and worker.
-    pub entries: u64,
-    /// Runs that the blocks are kept in.
-    pub runs: u64,
-    /// Memory.
-    pub bytes: u64,
-    /// Memory that it took before the first event.
-    pub bytes_when_empty: u64,
-    /// Events applied so far.
-    pub events: u64,
-}
-
-/// What the index said about one prompt, compared with the caches.
+/// What the view said about one prompt, compared with the caches.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Leading blocks held, by worker.
+    /// Leading blocks held, by worker; 0 where nothing is known.
     pub depths: Vec<Blocks>,
-    /// How many of them are not what the caches say; see [`Fleet::ask`].
-    pub wrong: u64,
+    /// How many of them were compared; 0 where nothing is known.
+    pub compared: u64,
+    /// How many of them are more than what the caches hold.
+    pub too_high: u64,
+    /// How many are less, and not known to be lower bounds.
+    pub too_low: u64,
 }
 
-impl Size {
-    /// Memory for each entry, beyond what an empty index takes.
-    pub fn bytes_per_entry(&self) -> f64 {
-        self.bytes.saturating_sub(self.bytes_when_empty) as f64 / self.entries.max(1) as f64
+impl Checked {
+    /// How many are not what the caches say.
+    pub fn wrong(&self) -> u64 {
+        self.too_high + self.too_low
     }
 }
 
 impl Fleet {
-    /// Workers with empty caches.
-    pub fn new(config: &Config) -> anyhow::Result<Self> {
-        ensure!(
-            config.index.cache_view == CacheView::Events,
-            "the demo shows the view that comes from events: leave `index.cache-view` at `events`"
-        );
+    /// Workers with empty caches, and a view of this kind.
+    pub fn new(config: &Config, cache_view: CacheView) -> anyhow::Result<Self> {
         let hasher = KeyHasher::new(config.hash_seed);
-        let mut index = Index::new(IndexConfig {
-            capacity: config.index.capacity.0.into(),
-            orphans_per_rank: config.index.orphans_per_rank.0 as usize,
-            max_ranks: config.index.max_ranks as usize,
-            ..IndexConfig::new(hasher)
-        });
-        let worker = |number| {
-            let slot = index.add_rank(RankId::new(number, 0), config.index.copies);
-            Ok(Worker {
-                cache: Cache::new(hasher, config.demo.cache),
-                slot: slot.with_context(|| format!("worker {number} has no place in the index"))?,
-            })
+        let view = match cache_view {
+            CacheView::Events => Some(View::of_events(config, hasher)?),
+            CacheView::Approximate => Some(View::of_routed(config, hasher)?),
+            CacheView::None => None,
         };
-        let workers = (0..config.demo.workers).map(worker).collect::<anyhow::Result<_>>()?;
+        let cache = |_| Cache::new(hasher, config.demo.cache);
         Ok(Self {
             hasher,
             block_size: config.block_size,
-            workers,
-            reader: index.reader(),
-            bytes_when_empty: index.stats().bytes,
-            index,
-            answer: Answer::default(),
-            metrics: Metrics::default(),
+            caches: (0..config.demo.workers).map(cache).collect(),
+            view,
+            now_ms: 0,
         })
     }
 
     /// How many workers there are.
     pub fn len(&self) -> usize {
-        self.workers.len()
+        self.caches.len()
     }
 
     /// The keys of a text's full blocks.
@@ -114,117 +77,98 @@ impl Fleet {
         self.hasher.keys(&Prompt::text(tokens, self.block_size), keys);
     }
 
-    /// Asks the index who holds how much of a prompt, and compares the answer with every cache.
-    pub fn ask(&mut self, keys: &[BlockKey]) -> Checked {
-        let begun = Instant::now();
-        self.reader.lookup(keys, &mut self.answer);
-        self.metrics.index.lookup_duration.observe(begun.elapsed());
-        self.metrics.index.prefix_lookups.add(1);
-        let depths: Vec<Blocks> = self
-            .workers
-            .iter()
-            .map(|worker| self.answer.depth(worker.slot, Tier::Device))
-            .collect();
-        let wrong = self.workers.iter().zip(&depths).filter(|(worker, depth)| {
-            let truth = worker.cache.leading(keys);
-            // A view that had to forget for want of room may be too low, never too high.
-            let lower_bound = self.index.rank_stats(worker.slot).is_ok_and(|stats| stats.truncated);
-            if lower_bound { **depth > truth } else { **depth != truth }
-        });
-        let wrong = wrong.count() as u64;
-        Checked { depths, wrong }
+    /// Time goes on until the next request.
+    pub fn tick(&mut self) {
+        self.now_ms += MS_BETWEEN_REQUESTS;
     }
 
-    /// Lets a worker compute a sequence and tells the index what changed.
+    /// Asks the view who holds how much of a prompt, and compares the answer with every cache.
+    pub fn ask(&mut self, keys: &[BlockKey]) -> Checked {
+        let workers = self.len();
+        let Some(view) = &mut self.view else {
+            return Checked {
+                depths: vec![Blocks(0); workers],
+                compared: 0,
+                too_high: 0,
+                too_low: 0,
+            };
+        };
+        let depths = view.depths(keys, self.now_ms);
+        let (mut too_high, mut too_low) = (0, 0);
+        for (worker, (cache, depth)) in self.caches.iter().zip(&depths).enumerate() {
+            let truth = cache.leading(keys);
+            too_high += u64::from(*depth > truth);
+            too_low += u64::from(*depth < truth && !view.is_lower_bound(worker));
+        }
+        Checked {
+            depths,
+            compared: workers as u64,
+            too_high,
+            too_low,
+        }
+    }
+
+    /// How many leading blocks of a prompt a worker holds in truth.
+    pub fn held(&self, worker: usize, keys: &[BlockKey]) -> Blocks {
+        self.caches[worker].leading(keys)
+    }
+
+    /// Tells the view that a prompt was sent to a worker.
+    pub fn routed(&mut self, worker: usize, keys: &[BlockKey]) {
+        if let Some(view) = &mut self.view {
+            view.routed(worker, keys, self.now_ms);
+        }
+    }
+
+    /// Lets a worker compute a sequence and say what changed.
     pub fn serve(&mut self, worker: usize, keys: &[BlockKey]) {
-        let changes = self.workers[worker].cache.serve(keys);
-        for change in &changes {
-            self.apply(worker, change);
+        for change in self.caches[worker].serve(keys) {
+            self.say(worker, &change);
         }
     }
 
     /// Lets a worker lose one block.
     pub fn lose(&mut self, worker: usize, key: BlockKey) {
-        let change = self.workers[worker].cache.lose(key);
-        self.apply(worker, &change);
+        let change = self.caches[worker].lose(key);
+        self.say(worker, &change);
     }
 
     /// Lets a worker lose all.
     pub fn restart(&mut self, worker: usize) {
-        self.workers[worker].cache.restart();
-        self.apply(worker, &KvChange::Cleared(ClearScope::AllTiers));
+        self.caches[worker].restart();
+        self.say(worker, &KvChange::Cleared(ClearScope::AllTiers));
     }
 
     /// How many blocks a worker caches.
     pub fn cached(&self, worker: usize) -> Blocks {
-        self.workers[worker].cache.len()
+        self.caches[worker].len()
     }
 
-    /// A reader and an answer of one's own, for timing.
+    /// How often a block was routed of late, as far as the view counts that.
+    pub fn uses(&self, key: BlockKey) -> u32 {
+        self.view.as_ref().map_or(0, |view| view.uses(key, self.now_ms))
+    }
+
+    /// A reader and an answer of one's own, for timing. Only for a fleet with a view.
     pub fn reader(&self) -> (Reader, Answer) {
-        (self.reader.clone(), Answer::default())
+        self.view.as_ref().expect(HAS_A_VIEW).reader()
     }
 
-    /// How large the index is, all maintenance done.
+    /// How large the index is, all maintenance done. Only for a fleet with a view.
     pub fn size(&mut self) -> Size {
-        self.drain();
-        let stats = self.index.stats();
-        Size {
-            blocks: stats.blocks,
-            entries: stats.entries,
-            runs: stats.runs,
-            bytes: stats.bytes,
-            bytes_when_empty: self.bytes_when_empty,
-            events: Change::ALL
-                .map(|change| self.metrics.index.applied_events.of(change).get())
-                .iter()
-                .sum(),
+        self.view.as_mut().expect(HAS_A_VIEW).size()
+    }
+
+    /// All that was counted and measured of the view, for a scraper.
+    pub fn into_metrics(self) -> Metrics {
+        self.view.map_or_else(Metrics::default, View::into_metrics)
+    }
+
+    fn say(&mut self, worker: usize, change: &KvChange) {
+        if let Some(view) = &mut self.view {
+            view.hear(worker, change);
         }
-    }
-
-    /// All that was counted and measured here, for a scraper.
-    pub fn into_metrics(mut self) -> Metrics {
-        self.drain();
-        let (stats, index) = (self.index.stats(), &self.metrics.index);
-        index.distinct_blocks.set(stats.blocks);
-        index.held_entries.set(stats.entries);
-        index.live_runs.set(stats.runs);
-        index.live_ranks.set(stats.ranks);
-        index.orphan_blocks.set(stats.orphans);
-        index.truncated_ranks.set(stats.truncated_ranks);
-        index.memory_bytes.set(stats.bytes);
-        index.evicted_blocks.follow(stats.evicted);
-        index.label_conflicts.follow(stats.rebound);
-        index.unknown_removals.follow(stats.unknown_removals);
-        index.unsettled_lookups.follow(self.reader.unsettled());
-        self.metrics
-    }
-
-    fn apply(&mut self, worker: usize, change: &KvChange) {
-        let slot = self.workers[worker].slot;
-        let begun = Instant::now();
-        let applied = self
-            .index
-            .apply(slot, change)
-            .expect("workers keep the slot that they were given last");
-        self.metrics.index.write_slice.observe(begun.elapsed());
-        // Background work rides along in small pieces, as a service would do it between events.
-        self.index.maintain(MAINTENANCE_PER_EVENT);
-        let change = match applied {
-            Applied::Stored(_) => Change::Stored,
-            Applied::Removed(_) => Change::Removed,
-            Applied::Cleared(slot) => {
-                self.workers[worker].slot = slot;
-                Change::Cleared
-            }
-        };
-        self.metrics.index.applied_events.of(change).add(1);
-    }
-
-    fn drain(&mut self) {
-        while self.index.maintain(1_000).is_pending() {}
     }
 }
 
-/// Units of background work after each event.
-const MAINTENANCE_PER_EVENT: u32 = 64;
+const HAS_A_VIEW: &str = "only a fleet with a view is asked about its index";

@@ -22,12 +22,13 @@ pub enum Policy {
     /// Each in turn; what is cached where does not matter.
     RoundRobin,
     /// The one that has the least to compute before this request's first token: what waits there already and what of
-    /// the prompt it does not hold. Of equals the one with the longest prefix.
+    /// the prompt it is not known to hold. Of equals the one with the longest prefix. Where nothing is known of the
+    /// caches, that is the one with the least load.
     LeastWork,
 }
 
 /// What came of serving a workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Served {
     /// Requests served.
     pub requests: u64,
@@ -35,16 +36,22 @@ pub struct Served {
     pub prompt_tokens: u64,
     /// Full blocks of their prompts.
     pub prompt_blocks: u64,
-    /// How many of those were cached where the request went.
+    /// How many of those were cached where the request went, in truth.
     pub cached: u64,
+    /// How many blocks more than that were taken to be there.
+    pub missed: u64,
+    /// How many blocks were there and not known to be.
+    pub unknown: u64,
     /// Blocks computed before the first token, those that waited before it included; summed over requests.
     pub work_ahead: u64,
     /// By worker.
     pub per_worker: Vec<Share>,
     /// Answers compared with the caches, one per request and worker.
     pub checked: u64,
-    /// How many differed.
-    pub wrong: u64,
+    /// How many said more than was there.
+    pub too_high: u64,
+    /// How many said less, and were not known to be lower bounds.
+    pub too_low: u64,
 }
 
 /// One worker's part of it.
@@ -75,6 +82,11 @@ impl Served {
         self.cached as f64 / self.prompt_blocks.max(1) as f64
     }
 
+    /// Answers that differed from the caches.
+    pub fn wrong(&self) -> u64 {
+        self.too_high + self.too_low
+    }
+
     /// Blocks computed before a request's first token, on average.
     pub fn mean_work_ahead(&self) -> f64 {
         self.work_ahead as f64 / self.requests.max(1) as f64
@@ -85,41 +97,44 @@ impl Served {
 pub fn serve(config: &Config, policy: Policy, mut fleet: Fleet) -> (Served, Fleet, Vec<Sample>) {
     let workers = fleet.len();
     let mut served = Served {
-        requests: 0,
-        prompt_tokens: 0,
-        prompt_blocks: 0,
-        cached: 0,
-        work_ahead: 0,
         per_worker: vec![Share::default(); workers],
-        checked: 0,
-        wrong: 0,
+        ..Served::default()
     };
-    let mut backlog = vec![0_u64; workers]; // in thousandths of a block
+    // In thousandths of a block. Whatever is known of the caches, the load is known.
+    let mut backlog = vec![0_u64; workers];
     let mut samples = Vec::new();
     let mut generated = 0_u64;
     for request in Workload::new(&config.demo) {
+        fleet.tick();
         let keys = fleet.keys(&request.prompt);
-        let checked = fleet.ask(&keys);
+        let answers = fleet.ask(&keys);
         let blocks = keys.len() as u64;
         let worker = match policy {
             Policy::RoundRobin => (served.requests % workers as u64) as usize,
-            Policy::LeastWork => least_work(&backlog, &checked.depths, blocks),
+            Policy::LeastWork => least_work(&backlog, &answers.depths, blocks),
         };
-        let cached = u64::from(checked.depths[worker].0);
+        // The view chooses, but what is computed depends on what the worker holds in truth.
+        let (taken, cached) = (answers.depths[worker].0, fleet.held(worker, &keys).0);
+        let (missed, unknown) = (taken.saturating_sub(cached), cached.saturating_sub(taken));
+        let cached = u64::from(cached);
         backlog[worker] += (blocks - cached) * THOUSANDTHS;
 
         served.requests += 1;
         served.prompt_tokens += request.prompt.len() as u64;
         served.prompt_blocks += blocks;
         served.cached += cached;
+        served.missed += u64::from(missed);
+        served.unknown += u64::from(unknown);
         served.work_ahead += backlog[worker] / THOUSANDTHS;
-        served.checked += workers as u64;
-        served.wrong += checked.wrong;
+        served.checked += answers.compared;
+        served.too_high += answers.too_high;
+        served.too_low += answers.too_low;
         let share = &mut served.per_worker[worker];
         share.requests += 1;
         share.prompt_blocks += blocks;
         share.cached += cached;
 
+        fleet.routed(worker, &keys);
         let whole = [request.prompt.as_slice(), &request.answer].concat();
         let all = fleet.keys(&whole);
         fleet.serve(worker, &all);

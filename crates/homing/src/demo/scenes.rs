@@ -2,7 +2,7 @@
 
 use homing_domain::Blocks;
 
-use super::fleet::{Checked, Fleet};
+use super::fleet::Fleet;
 use super::placement::Sample;
 
 /// A worker restarts: its cache is gone at once, and the index knows.
@@ -52,10 +52,10 @@ struct Watch {
 
 impl Watch {
     fn depth(&mut self, fleet: &mut Fleet, sample: &Sample, worker: usize) -> Blocks {
-        let Checked { depths, wrong } = fleet.ask(&sample.keys);
-        self.checked += depths.len() as u64;
-        self.wrong += wrong;
-        depths[worker]
+        let answers = fleet.ask(&sample.keys);
+        self.checked += answers.compared;
+        self.wrong += answers.wrong();
+        answers.depths[worker]
     }
 }
 

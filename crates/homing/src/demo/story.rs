@@ -4,14 +4,18 @@ use std::fmt::Write as _;
 
 use homing_config::Config;
 
-use super::Report;
+use super::fleet::MS_BETWEEN_REQUESTS;
+use super::hot::Hot;
 use super::placement::{Served, Share};
 use super::workload::SYSTEM_PROMPTS;
+use super::{Exact, Guess, Informed, Report};
 use crate::show::{Style, commas, percent, short};
 
 const BAR: usize = 32;
 /// Fleets larger than this are told in part.
 const WORKERS_SHOWN: usize = 16;
+/// The hottest prefixes.
+const HOT_SHOWN: usize = 3;
 
 /// The whole story.
 pub fn tell(config: &Config, report: &Report, style: Style) -> String {
@@ -21,10 +25,17 @@ pub fn tell(config: &Config, report: &Report, style: Style) -> String {
     };
     teller.opening(config, report);
     teller.placements(report);
-    teller.workers(&report.homing, config.demo.cache.0);
-    teller.index(report);
-    teller.restart(report);
-    teller.hole(report);
+    teller.workers(report.placed(), config.demo.cache.0);
+    match &report.informed {
+        Informed::Events(exact) => {
+            teller.index(exact);
+            teller.hot(config, &exact.hot);
+            teller.restart(exact);
+            teller.hole(exact);
+        }
+        Informed::Approximate(guess) => teller.guess(guess),
+        Informed::None(_) => {}
+    }
     teller.verdict(report);
     teller.out
 }
@@ -37,7 +48,7 @@ struct Teller {
 impl Teller {
     fn opening(&mut self, config: &Config, report: &Report) {
         let demo = &config.demo;
-        let served = &report.homing;
+        let served = report.placed();
         self.line(&format!(
             "{} {}",
             self.style.bold("homing demo"),
@@ -56,22 +67,39 @@ impl Teller {
             demo.turns
         ));
         self.line(&format!(
-            "            {} requests, {} prompt tokens",
+            "            {} requests, {} prompt tokens; one every {MS_BETWEEN_REQUESTS} ms of virtual time",
             commas(served.requests),
             short(served.prompt_tokens as f64)
         ));
+        match report.informed {
+            Informed::Events(_) => self.line("  view      workers report what they store and remove"),
+            Informed::Approximate(_) => self.line(&format!(
+                "  view      a guess: workers report nothing; what was routed is taken to be there for {} s",
+                config.approximate.ttl.as_secs_f64()
+            )),
+            Informed::None(_) => self.line("  view      none: nothing is stored or looked up, only the load is known"),
+        }
     }
 
     fn placements(&mut self, report: &Report) {
         self.heading("How much of the prompts was already cached where they went?");
-        for (name, served) in [("in turn", &report.round_robin), ("to its home", &report.homing)] {
+        let mut placements = vec![("in turn", &report.round_robin)];
+        match &report.informed {
+            Informed::Events(exact) => placements.push(("to its home", &exact.homing)),
+            Informed::Approximate(guess) => placements.extend([
+                ("by the guess", &guess.guessed),
+                ("by events", &guess.homing), // as it would have been
+            ]),
+            Informed::None(by_load) => placements.push(("by load", by_load)),
+        }
+        for (name, served) in placements {
             let share = served.share_cached();
             let bar = self.style.bar(share, BAR);
             self.line(&format!("  {name:<12} {bar}  {:>7}", percent(share)));
         }
         let computed = |served: &Served| (served.prompt_blocks - served.cached).max(1) as f64;
-        let fewer = computed(&report.round_robin) / computed(&report.homing);
-        let (turn, home) = (report.round_robin.mean_work_ahead(), report.homing.mean_work_ahead());
+        let fewer = computed(&report.round_robin) / computed(report.placed());
+        let (turn, home) = (report.round_robin.mean_work_ahead(), report.placed().mean_work_ahead());
         self.line(&format!(
             "  {} prompt tokens to compute; before a first token {} blocks instead of {}",
             self.style.green(&format!("{fewer:.1}x fewer")),
@@ -106,8 +134,8 @@ impl Teller {
         }
     }
 
-    fn index(&mut self, report: &Report) {
-        let (size, speed) = (report.size, report.speed);
+    fn index(&mut self, exact: &Exact) {
+        let (size, speed) = (exact.size, exact.speed);
         self.heading("What did the index do?");
         self.line(&format!(
             "  heard     {} events; holds {} distinct blocks in {} runs, {} (block, worker) entries",
@@ -131,8 +159,57 @@ impl Teller {
         ));
     }
 
-    fn restart(&mut self, report: &Report) {
-        let restart = report.restart;
+    fn hot(&mut self, config: &Config, hot: &[Hot]) {
+        self.heading("Which prefixes are hot?");
+        let most = hot.first().map_or(1, |hottest| hottest.uses).max(1);
+        for hot in hot.iter().take(HOT_SHOWN) {
+            let bar = self.style.bar(f64::from(hot.uses) / f64::from(most), BAR);
+            let name = format!("prompt {}", hot.system_prompt);
+            let uses = commas(hot.uses.into());
+            self.line(&format!("  {name:<12} {bar}  {uses:>7} recent uses of {}", hot.blocks));
+        }
+        if hot.is_empty() {
+            self.line("  no system prompt fills a block");
+        }
+        let window = config.index.heat_window.as_secs_f64();
+        let note = format!(
+            "  shared system prompts, routed in the last {window} s to a quarter; counts may be a little too high"
+        );
+        self.line(&self.style.dim(&note));
+    }
+
+    fn guess(&mut self, guess: &Guess) {
+        let Guess { guessed, size, .. } = guess;
+        self.heading("How good was the guess?");
+        self.line(&format!(
+            "  answers   {} compared with the caches themselves: {} right, {} too high, {} too low",
+            commas(guessed.checked),
+            commas(guessed.checked - guessed.wrong()),
+            commas(guessed.too_high),
+            commas(guessed.too_low)
+        ));
+        self.line(&format!(
+            "  blocks    where requests were sent, {} were there; {} that it took to be there were not, and of {} it did not know",
+            commas(guessed.cached),
+            commas(guessed.missed),
+            commas(guessed.unknown)
+        ));
+        self.line(&format!(
+            "  memory    {} distinct blocks, {} (block, worker) entries, {} bytes",
+            commas(size.blocks),
+            commas(size.entries),
+            commas(size.bytes)
+        ));
+        for note in [
+            "  too high: the worker evicted what was routed to it, and does not say so",
+            "  too low: it was generated there, which the router does not see, or its time was over",
+        ] {
+            self.line(&self.style.dim(note));
+        }
+    }
+
+    fn restart(&mut self, exact: &Exact) {
+        let restart = exact.restart;
         self.heading(&format!("Worker {} restarts. Does the index notice?", restart.worker));
         self.line(&format!(
             "  its cache of {} is gone; one prompt that it held:",
@@ -148,8 +225,8 @@ impl Teller {
         }
     }
 
-    fn hole(&mut self, report: &Report) {
-        let hole = report.hole;
+    fn hole(&mut self, exact: &Exact) {
+        let hole = exact.hole;
         self.heading(&format!(
             "Worker {} drops block {} of a prefix. And now?",
             hole.worker, hole.at
@@ -165,6 +242,15 @@ impl Teller {
     }
 
     fn verdict(&mut self, report: &Report) {
+        self.line("");
+        let index = match report.informed {
+            Informed::Events(_) => "the index",
+            Informed::Approximate(_) => "the index that hears events",
+            Informed::None(_) => {
+                self.line("  nothing was stored and nothing looked up, so there are no answers to compare");
+                return;
+            }
+        };
         let wrong = report.wrong_answers();
         let verdict = format!("wrong answers: {wrong}");
         let verdict = if wrong == 0 {
@@ -172,9 +258,8 @@ impl Teller {
         } else {
             self.style.red(&verdict)
         };
-        self.line("");
         self.line(&format!(
-            "  {} answers of the index compared with the caches themselves, {verdict}",
+            "  {} answers of {index} compared with the caches themselves, {verdict}",
             commas(report.checked_answers())
         ));
     }

@@ -84,7 +84,8 @@ impl Iterator for Workload {
     }
 }
 
-fn system_prompt(number: u64) -> Vec<u32> {
+/// The tokens of a system prompt. They depend on nothing but its number.
+pub fn system_prompt(number: u64) -> Vec<u32> {
     Random(number ^ 0x5157_ea11).tokens(500, 2_500)
 }
 

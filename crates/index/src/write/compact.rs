@@ -104,6 +104,7 @@ impl Index {
                 .for_each(|run| *run = new);
         }
         let record = self.runs.record(new);
+        record.set_usual_child(0);
         record.put(&fields);
         record.end();
         // A reader that finds the old number now looks again until it finds the new one.

@@ -198,6 +198,7 @@ impl Index {
             ..Shape::default()
         };
         let record = self.runs.record(run);
+        record.set_usual_child(0);
         record.put(&Fields {
             first: keys[0],
             last: keys[keys.len() - 1],
@@ -282,17 +283,18 @@ impl Index {
         let meta = self.runs.meta_mut(parent);
         meta.first_kid = run;
         meta.kid_reach = meta.kid_reach.max(end as u16);
-        self.mark_parent(parent, end as u16);
+        self.mark_parent(parent, end as u16, run);
     }
 
     /// Lets readers know that something follows this run.
-    fn mark_parent(&mut self, run: RunId, departure: u16) {
+    fn mark_parent(&mut self, run: RunId, departure: u16, child: RunId) {
         let record = self.runs.record(run);
         let mut fields = record.fields();
         if fields.shape.flags & HAS_CHILDREN == 0 {
             fields.shape.flags |= HAS_CHILDREN;
             fields.shape.departure = departure;
             record.begin();
+            record.set_usual_child(child);
             record.put(&fields);
             record.end();
         }
