@@ -1,9 +1,12 @@
 //! How long do lookups take? One measurement, for whichever workload is loaded.
 
+use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::contender::{Contender, Form, Probe};
-use crate::measure::{Effort, paired};
+use crate::lineup::OURS;
+use crate::measure::{Effort, draw, median, paired};
 use crate::queries::{Kind, Queries};
 use crate::report::{About, Better, Report, section};
 use crate::rng::Rng;
@@ -39,6 +42,16 @@ pub fn measure(
     for form in forms {
         for kind in Kind::ALL {
             let taken = paired(&mut probes, *form, &asked.queries.places(kind), asked.effort, rng);
+            if matches!((form, kind), (Form::Tokens, Kind::Deep)) {
+                let alone = reading_tokens(asked, rng);
+                let about = About {
+                    section: section::LOOKUP,
+                    case: asked.case,
+                    metric: READING,
+                    better: Better::Lower,
+                };
+                report.single(about, OURS, alone);
+            }
             let mut add = |unit: &str, of: &dyn Fn(usize) -> Vec<f64>| {
                 let about = About {
                     section: section::LOOKUP,
@@ -55,3 +68,26 @@ pub fn measure(
         }
     }
 }
+
+/// How the floor of all lookups from tokens is called.
+const READING: &str = "deep, from tokens, of which reading one token of each cache line: ns";
+
+/// What it takes to bring the tokens of deep requests from memory, and nothing else.
+fn reading_tokens(asked: &Asked<'_>, rng: &mut Rng) -> f64 {
+    let mut rounds = Vec::new();
+    for _ in 0..asked.effort.rounds {
+        let places = draw(&asked.queries.places(Kind::Deep), asked.effort.batch, rng);
+        let start = Instant::now();
+        for place in &places {
+            let lines = asked.queries.all[*place as usize]
+                .tokens
+                .iter()
+                .step_by(TOKENS_PER_LINE);
+            black_box(lines.fold(0, |sum: u32, token| sum ^ token));
+        }
+        rounds.push(start.elapsed().as_nanos() as f64 / places.len() as f64);
+    }
+    median(&rounds)
+}
+
+const TOKENS_PER_LINE: usize = 16;

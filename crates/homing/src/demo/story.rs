@@ -14,6 +14,8 @@ use crate::show::{Style, commas, percent, short};
 const BAR: usize = 32;
 /// Fleets larger than this are told in part.
 const WORKERS_SHOWN: usize = 16;
+/// What is worth being called fewer.
+const FEWER: f64 = 1.05;
 /// The hottest prefixes.
 const HOT_SHOWN: usize = 3;
 
@@ -99,11 +101,15 @@ impl Teller {
         }
         let computed = |served: &Served| (served.prompt_blocks - served.cached).max(1) as f64;
         let fewer = computed(&report.round_robin) / computed(report.placed());
-        let (turn, home) = (report.round_robin.mean_work_ahead(), report.placed().mean_work_ahead());
+        let fewer = if fewer >= FEWER {
+            self.style.green(&format!("{fewer:.1}x fewer"))
+        } else {
+            "about as many".to_owned()
+        };
+        let (turn, placed) = (report.round_robin.mean_work_ahead(), report.placed().mean_work_ahead());
         self.line(&format!(
-            "  {} prompt tokens to compute; before a first token {} blocks instead of {}",
-            self.style.green(&format!("{fewer:.1}x fewer")),
-            short(home),
+            "  {fewer} prompt tokens to compute; before a first token {} blocks instead of {}",
+            short(placed),
             short(turn)
         ));
     }
@@ -171,9 +177,11 @@ impl Teller {
         if hot.is_empty() {
             self.line("  no system prompt fills a block");
         }
+        // Counts are kept in quarters of the window, of which the last has just begun or is almost over.
         let window = config.index.heat_window.as_secs_f64();
         let note = format!(
-            "  shared system prompts, routed in the last {window} s to a quarter; counts may be a little too high"
+            "  shared system prompts, routed in the last {} to {window} s; counts may be a little too high",
+            window * 0.75
         );
         self.line(&self.style.dim(&note));
     }
@@ -202,7 +210,7 @@ impl Teller {
         ));
         for note in [
             "  too high: the worker evicted what was routed to it, and does not say so",
-            "  too low: it was generated there, which the router does not see, or its time was over",
+            "  too low: it was generated there, which the router does not see, or was forgotten: too old, or too much",
         ] {
             self.line(&self.style.dim(note));
         }

@@ -1,4 +1,4 @@
-//! What does the router know of the caches? The only part of the demo that uses `homing-index`.
+//! What does the router know of the caches? The only part of the demo that keeps an index.
 
 use std::time::{Duration, Instant};
 
