@@ -34,37 +34,58 @@ pub(crate) struct Chunk {
 
 /// The next chunk, made ready before it is needed.
 #[derive(Debug, Default)]
-pub(crate) struct Reserve(Option<Spare>);
+pub(crate) enum Reserve {
+    #[default]
+    Empty,
+    /// In the making.
+    Spare(Spare),
+    /// Used before, with whatever was in it.
+    Used(Chunk),
+}
 
 impl Reserve {
     /// Does a little of the work of making a chunk.
     pub(crate) fn prepare(&mut self) {
-        match &mut self.0 {
-            None => self.0 = Some(Spare::new()),
-            Some(spare) => spare.clear_more(),
+        match self {
+            Self::Empty => *self = Self::Spare(Spare::new()),
+            Self::Spare(spare) => spare.clear_more(),
+            Self::Used(_) => {}
         }
     }
 
-    /// A chunk of zeros, with whatever work is left done now.
+    /// Keeps a chunk that is not needed any more for the next time.
+    pub(crate) fn keep(&mut self, chunk: Chunk) {
+        *self = Self::Used(chunk);
+    }
+
+    /// A chunk, with whatever work is left done now: of zeros, unless one was kept.
     pub(crate) fn take(&mut self) -> Chunk {
-        self.0.take().unwrap_or_else(Spare::new).into_chunk()
+        match std::mem::take(self) {
+            Self::Empty => Spare::new().into_chunk(),
+            Self::Spare(spare) => spare.into_chunk(),
+            Self::Used(chunk) => chunk,
+        }
     }
 
-    /// Gives up a chunk in the making.
+    /// Gives up what was made ready.
     pub(crate) fn release(&mut self) {
-        self.0 = None;
+        *self = Self::Empty;
     }
 
-    /// How many chunks are in the making.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// How many chunks are kept or in the making.
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.0.is_some())
+        usize::from(!self.is_empty())
     }
 }
 
 /// A chunk in the making: only a part of it is cleared.
 #[cfg(any(shuttle, loom))]
 #[derive(Debug)]
-struct Spare;
+pub(crate) struct Spare;
 
 #[cfg(any(shuttle, loom))]
 impl Spare {
@@ -90,7 +111,7 @@ impl Chunk {
 }
 
 #[cfg(not(any(shuttle, loom)))]
-use aligned::Spare;
+pub(crate) use aligned::Spare;
 
 #[cfg(any(shuttle, loom))]
 impl Deref for Chunk {
@@ -147,7 +168,7 @@ mod aligned {
     /// **Invariant:** `start` points to `BYTES` bytes allocated with `LAYOUT` and owned by this value alone; the first
     /// `cleared` of them are zero.
     #[derive(Debug)]
-    pub(super) struct Spare {
+    pub(crate) struct Spare {
         start: NonNull<u8>,
         cleared: usize,
     }

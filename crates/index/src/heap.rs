@@ -13,6 +13,9 @@ use std::sync::Arc;
 use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
 use crate::sync::{AtomicU64, Ordering};
 
+/// Emptied chunks that are kept for a while; more go back to the system at once.
+const EMPTIED: usize = 2;
+
 /// Word address of an extent's header. 0 is no extent.
 pub(crate) type Addr = u32;
 
@@ -92,6 +95,8 @@ pub(crate) struct Heap {
     live: u64,
     used: u64,
     reserve: Reserve,
+    /// Chunks that were emptied lately, of which one may be used again.
+    emptied: Vec<Arc<Chunk>>,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -105,6 +110,7 @@ impl Heap {
             live: 0,
             used: 0,
             reserve: Reserve::default(),
+            emptied: Vec::new(),
             changed: true,
         };
         heap.open();
@@ -131,19 +137,28 @@ impl Heap {
 
     /// Words in chunks.
     pub(crate) fn reserved_words(&self) -> u64 {
-        (self.parts.iter().flatten().count() + self.reserve.len()) as u64 * CHUNK_WORDS as u64
+        (self.parts.iter().flatten().count() + self.reserve.len() + self.emptied.len()) as u64 * CHUNK_WORDS as u64
     }
 
     /// Gives up what was made ready: nothing is going on.
     pub(crate) fn relax(&mut self) {
         self.reserve.release();
+        self.emptied.clear();
     }
 
     /// Does a little of the work of making the next chunk, if it will be needed soon.
     pub(crate) fn prepare(&mut self) {
-        if self.part(self.head).used as usize > CHUNK_WORDS / 2 {
-            self.reserve.prepare();
+        if self.part(self.head).used as usize <= CHUNK_WORDS / 2 {
+            return;
         }
+        // A chunk that was emptied serves again, once no reader holds a view with it.
+        let unseen = self.emptied.iter().position(|chunk| Arc::strong_count(chunk) == 1);
+        if let Some(index) = unseen.filter(|_| self.reserve.is_empty())
+            && let Some(chunk) = Arc::into_inner(self.emptied.swap_remove(index))
+        {
+            self.reserve.keep(chunk);
+        }
+        self.reserve.prepare();
     }
 
     /// Takes an extent of `words` words, header included.
@@ -243,7 +258,10 @@ impl Heap {
         let part = self.part(index);
         debug_assert_eq!(part.live, 0, "an extent was left behind");
         self.used -= u64::from(part.used) - u64::from(index == 0);
-        self.parts[index] = None;
+        let part = self.parts[index].take();
+        if self.emptied.len() < EMPTIED {
+            self.emptied.extend(part.map(|part| part.chunk));
+        }
         self.victim = None;
         self.changed = true;
     }
@@ -302,6 +320,7 @@ mod tests {
                 heap.free(addr);
             }
         }
+        heap.relax();
         assert_eq!(heap.live_words(), 1000);
         assert_eq!(before / CHUNK_WORDS as u64, 12);
         assert!(heap.reserved_words() <= 2 * CHUNK_WORDS as u64);

@@ -415,6 +415,7 @@ impl Index {
     /// even if nobody calls [`Index::maintain`].
     pub(crate) fn finish(&mut self) {
         self.housekeep_a_little();
+        self.housekeeping.written = true;
         self.heap.prepare();
         self.runs.prepare();
         self.publish_view();

@@ -22,6 +22,8 @@ pub(crate) struct Housekeeping {
     clock: RunId,
     /// Runs that may have become one with the run that follows them.
     merges: Vec<RunId>,
+    /// Something was written since nothing was left to be done.
+    pub(crate) written: bool,
 }
 
 impl Housekeeping {
@@ -78,9 +80,12 @@ impl Index {
         } else if self.first_keys.is_sparse() {
             self.first_keys.shrink_step();
         } else {
-            self.heap.relax();
-            self.runs.relax();
-            self.labels.relax();
+            // What is made ready for writes is given up when there were none since the last time.
+            if !std::mem::take(&mut self.housekeeping.written) {
+                self.heap.relax();
+                self.runs.relax();
+                self.labels.relax();
+            }
             return Pending::Idle;
         }
         Pending::More
