@@ -196,12 +196,12 @@ fn a_week_of_churn_leaves_no_gaps() {
             blocks: 0,
         })
         .collect();
-    let mut state = 1_u64;
+    let mut seed = 1_u64;
     let mut draw = |bound: u64| {
-        state = state
+        seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % bound
+        (seed >> 33) % bound
     };
     for turn in 0..120_000_u64 {
         // New conversations all the time; most turns go on with one of the last few hundred, sometimes elsewhere.
