@@ -2,7 +2,7 @@
 //!
 //! Engines report which blocks their caches gain and lose; this index answers, for each rank, how many leading blocks
 //! of a query it holds: on the device, then on the device or the host, and so on outwards. The answer is exact (see
-//! [`testing::Oracle`], half a page that defines it) for holes in mid-prefix, copies, orphans, ranks that disagree on
+//! the oracle behind the feature `testing`, half a page that defines it) for holes in mid-prefix, copies, orphans, ranks that disagree on
 //! labels, and ranks that are replaced. Where a bound makes it forget, the answer is a lower bound and the rank says so.
 //!
 //! One [`Index`] per model and block size applies events, on one thread. Any number of [`Reader`]s look up on any
