@@ -47,6 +47,17 @@ impl Holding {
     }
 }
 
+/// What became of a copy that was to be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// There was none.
+    Nothing,
+    /// The label still names the block.
+    Copy,
+    /// The label names the block no more.
+    LastCopy,
+}
+
 /// What one slot holds of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
@@ -95,8 +106,8 @@ impl Detail {
         !bound
     }
 
-    /// Takes one copy away. `None` if there is none; else whether the label names the block no more.
-    pub(crate) fn remove(&mut self, offset: usize, holding: Holding, run_label: u64) -> Option<bool> {
+    /// Takes one copy away.
+    pub(crate) fn remove(&mut self, offset: usize, holding: Holding, run_label: u64) -> Taken {
         let label = holding.label.get();
         if let Some(cell) = self.cell_mut(offset, &holding) {
             cell.count -= 1;
@@ -111,9 +122,13 @@ impl Detail {
         } else if self.plain.contains(offset) && holding.is_plain() && self.primary(offset, run_label) == label {
             self.plain.remove(offset);
         } else {
-            return None;
+            return Taken::Nothing;
         }
-        Some(!self.binds(offset, holding.label, run_label))
+        if self.binds(offset, holding.label, run_label) {
+            Taken::Copy
+        } else {
+            Taken::LastCopy
+        }
     }
 
     /// Takes all copies under a label away.

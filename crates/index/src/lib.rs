@@ -44,6 +44,7 @@ mod lookup;
 mod orphans;
 mod own_labels;
 mod record;
+mod segment;
 mod sets;
 mod sites;
 mod slots;

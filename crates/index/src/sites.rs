@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
+use crate::segment::SEGMENT_WORDS;
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::SEGMENT_WORDS;
 
 /// Sites of a chunk.
 const PER_CHUNK: usize = CHUNK_WORDS / SEGMENT_WORDS;

@@ -7,7 +7,7 @@ use homing_domain::{BlockKey, Label, StoredBlock, Tier};
 use super::Place;
 use super::coverage::Cuts;
 use crate::bugs::planted;
-use crate::detail::{Detail, Holding};
+use crate::detail::{Detail, Holding, Taken};
 use crate::index::{Index, StoreOutcome};
 use crate::orphans::{Awaited, Orphan};
 use crate::own_labels::OwnLabels;
@@ -143,14 +143,15 @@ impl Index {
         let run_label = self.label_at(place);
         let offset = place.offset as usize;
         let detail = self.open_detail(slot, place.run);
-        let Some(unbound) = detail.remove(offset, holding, run_label.get()) else {
+        let taken = detail.remove(offset, holding, run_label.get());
+        if taken == Taken::Nothing {
             return false;
-        };
+        }
         let is_held = detail.holds(offset);
         if !is_held {
             self.slots.info_mut(slot).blocks -= 1;
         }
-        if unbound && holding.label != run_label {
+        if taken == Taken::LastCopy && holding.label != run_label {
             self.drop_own_label(slot, holding.label);
         }
         true

@@ -1,0 +1,228 @@
+//! Which values has this hash? One piece of a table: buckets of one cache line each, a control word and seven slots.
+//!
+//! An entry lies in its home bucket or, if that is full, in one of the next; a bucket counts the entries that passed it,
+//! so that a search knows where to stop and a removal needs no tombstone. A slot has, beside its value, the bits of the
+//! hash that say where it belongs, so that entries are taken over into other segments without a look at what they mean.
+//!
+//! **Invariant:** entries never move within a segment. A slot is written before the control word says that it is in use.
+
+use crate::sites::Site;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Buckets of a segment.
+#[cfg(not(any(shuttle, loom)))]
+const BUCKETS: usize = 256;
+/// Few, because every word is expensive under the schedule explorer.
+#[cfg(any(shuttle, loom))]
+const BUCKETS: usize = 2;
+/// Slots of a bucket.
+const WIDTH: usize = 7;
+pub(crate) const SLOTS: usize = BUCKETS * WIDTH;
+/// A segment that holds more is split.
+pub(crate) const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
+/// Two halves that together hold less are joined.
+pub(crate) const JOIN_BELOW: u64 = (SLOTS / 2) as u64;
+/// The directory is indexed by at most so many bits: as many as a slot has.
+pub(crate) const MAX_DEPTH: u32 = 18;
+
+/// A slot is, from the lowest bit, a value, the home bucket and the top bits of the hash.
+const VALUE_BITS: u32 = 38;
+pub(crate) const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
+const HOME_BITS: u32 = 8;
+
+/// A control word has a byte per slot: 0 if it is free, else the top bit and seven bits of the hash. Its last byte
+/// counts the entries that passed.
+const EACH: u64 = 0x0001_0101_0101_0101;
+const TOPS: u64 = 0x80 * EACH;
+const PASSED_SHIFT: u32 = 56;
+const PASSED_MASK: u64 = 0xff << PASSED_SHIFT;
+
+/// One line of a segment: the control word and the slots.
+type Bucket = [AtomicU64; 1 + WIDTH];
+pub(crate) const SEGMENT_WORDS: usize = BUCKETS * (1 + WIDTH);
+
+/// One piece of a table: the entries whose hashes begin with the same bits. A handle: clones are the same segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) site: Site,
+    /// What the writer notes about it is there.
+    pub(crate) number: u32,
+}
+
+/// What a hash means for a segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) home: usize,
+    control: u64,
+    /// What a slot has beside its value.
+    pub(crate) upper: u64,
+}
+
+impl Way {
+    /// Bits in the middle choose the bucket, and those below them tell most strangers apart.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        let home = (hash >> 24) & ((1 << HOME_BITS) - 1);
+        let upper = (hash >> (64 - MAX_DEPTH) << HOME_BITS | home) << VALUE_BITS;
+        Self {
+            home: home as usize % BUCKETS,
+            control: 0x80 | (hash >> 17 & 0x7f),
+            upper,
+        }
+    }
+
+    /// The home bucket of an entry that is in a slot.
+    fn home_of(slot: u64) -> usize {
+        (slot >> VALUE_BITS) as usize % (1 << HOME_BITS) % BUCKETS
+    }
+}
+
+/// The slots whose control bytes equal this one, as the top bits of their bytes.
+#[inline]
+fn alike(control: u64, byte: u64) -> u64 {
+    // Exact: no borrow runs from one byte into the next.
+    let differing = control ^ (byte * EACH);
+    let low = 0x7f * EACH;
+    !(((differing & low) + low) | differing | low) & TOPS
+}
+
+#[inline]
+fn free(control: u64) -> u64 {
+    !control & TOPS
+}
+
+/// The first slot that the bits of [`alike`] or [`free`] name.
+#[inline]
+fn first(bits: u64) -> usize {
+    bits.trailing_zeros() as usize / 8 % WIDTH
+}
+
+impl Segment {
+    #[inline]
+    pub(crate) fn bucket(&self, index: usize) -> &Bucket {
+        let (buckets, _) = self.site.words().as_chunks::<{ 1 + WIDTH }>();
+        &buckets[index % BUCKETS]
+    }
+
+    /// The first value on this way that `is_it` accepts, with the number of buckets passed and the slot.
+    #[inline]
+    pub(crate) fn search(&self, way: Way, mut is_it: impl FnMut(u64) -> bool) -> Option<(usize, usize, u64)> {
+        for passed in 0..BUCKETS {
+            let bucket = self.bucket(way.home + passed);
+            let control = bucket[0].load(Ordering::Acquire);
+            let mut candidates = alike(control, way.control);
+            while candidates != 0 {
+                let place = first(candidates);
+                candidates &= candidates - 1;
+                let slot = bucket[1 + place].load(Ordering::Acquire);
+                if slot & !VALUE_MASK == way.upper && is_it(slot & VALUE_MASK) {
+                    return Some((passed, place, slot & VALUE_MASK));
+                }
+            }
+            if control & PASSED_MASK == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Puts a value into the first free slot on its way.
+    #[inline]
+    pub(crate) fn insert(&self, way: Way, value: u64) {
+        let (mut passed, mut control) = (0, self.bucket(way.home)[0].load(Ordering::Relaxed));
+        while free(control) == 0 {
+            passed += 1;
+            debug_assert!(passed < BUCKETS, "a segment is split before it is full");
+            control = self.bucket(way.home + passed)[0].load(Ordering::Relaxed);
+        }
+        // Readers who come between see the way before they see the entry.
+        for index in way.home..way.home + passed {
+            let control = &self.bucket(index)[0];
+            let word = control.load(Ordering::Relaxed);
+            if word & PASSED_MASK != PASSED_MASK {
+                control.store(word + (1 << PASSED_SHIFT), Ordering::Release);
+            }
+        }
+        let (bucket, place) = (self.bucket(way.home + passed), first(free(control)));
+        bucket[1 + place].store(way.upper | value, Ordering::Release);
+        bucket[0].store(control | way.control << (8 * place), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn remove(&self, way: Way, value: u64) -> bool {
+        let Some((passed, place, _)) = self.search(way, |found| found == value) else {
+            return false;
+        };
+        let control = &self.bucket(way.home + passed)[0];
+        control.store(
+            control.load(Ordering::Relaxed) & !(0xff << (8 * place)),
+            Ordering::Release,
+        );
+        for index in way.home..way.home + passed {
+            let control = &self.bucket(index)[0];
+            let word = control.load(Ordering::Relaxed);
+            // A count that ran over stays: the search is then longer than it must be, never shorter.
+            if word & PASSED_MASK != PASSED_MASK {
+                control.store(word - (1 << PASSED_SHIFT), Ordering::Release);
+            }
+        }
+        true
+    }
+}
+
+/// New segments under construction, which nobody else sees yet.
+pub(crate) struct Filling<'a> {
+    to: [&'a Segment; 2],
+    used: [u64; 2],
+    /// Entries whose home bucket was full. They are put in when all others have a place.
+    displaced: Vec<(usize, Way, u64)>,
+}
+
+impl<'a> Filling<'a> {
+    pub(crate) fn new(to: [&'a Segment; 2]) -> Self {
+        Self {
+            to,
+            used: [0; 2],
+            displaced: Vec::new(),
+        }
+    }
+
+    /// Takes all entries of a segment over, each into the one of the two that the given bit of the hash says, counted
+    /// from the top; all into the first if there is none.
+    pub(crate) fn take(&mut self, from: &Segment, bit: Option<u32>) {
+        for bucket in (0..BUCKETS).map(|index| from.bucket(index)) {
+            let control = bucket[0].load(Ordering::Relaxed);
+            for place in 0..WIDTH {
+                let byte = control >> (8 * place) & 0xff;
+                if byte == 0 {
+                    continue;
+                }
+                let slot = bucket[1 + place].load(Ordering::Relaxed);
+                let half = bit.map_or(0, |bit| (slot >> (63 - bit)) as usize & 1);
+                let way = Way {
+                    home: Way::home_of(slot),
+                    control: byte,
+                    upper: slot & !VALUE_MASK,
+                };
+                self.used[half] += 1;
+                let to = self.to[half].bucket(way.home);
+                let word = to[0].load(Ordering::Relaxed);
+                if free(word) == 0 {
+                    self.displaced.push((half, way, slot & VALUE_MASK));
+                    continue;
+                }
+                let place = first(free(word));
+                to[1 + place].store(slot, Ordering::Relaxed);
+                to[0].store(word | byte << (8 * place), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many entries the two have.
+    pub(crate) fn finish(self) -> [u64; 2] {
+        for (half, way, value) in self.displaced {
+            self.to[half].insert(way, value);
+        }
+        self.used
+    }
+}
