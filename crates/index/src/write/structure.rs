@@ -16,7 +16,7 @@ use crate::slots::label_hash;
 use crate::sync::{AtomicU64, Ordering};
 
 /// How many labels ahead their buckets are asked for.
-pub(crate) const AHEAD: usize = 16;
+pub(crate) const AHEAD: usize = 32;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
