@@ -163,7 +163,7 @@ impl Heap {
 
     /// Takes an extent of `words` words, header included.
     pub(crate) fn alloc(&mut self, kind: Kind, words: u32, owner: u32) -> Addr {
-        debug_assert!(words as usize <= CHUNK_WORDS / 8);
+        debug_assert!((words as usize) < CHUNK_WORDS);
         if self.part(self.head).used + words > CHUNK_WORDS as u32 {
             self.open();
         }

@@ -382,11 +382,7 @@ impl Index {
                 .map(|detail| detail.bytes() as u64 + 24)
                 .sum::<u64>()
         };
-        let slots: u64 = [SlotState::Live, SlotState::Draft, SlotState::Retired]
-            .into_iter()
-            .flat_map(|state| self.slots.in_state(state))
-            .map(|index| details(self.slots.info(index)))
-            .sum();
+        let slots: u64 = self.slots.occupied().map(|index| details(self.slots.info(index))).sum();
         self.heap.reserved_words() * 8 + self.runs.bytes() + self.first_keys.bytes() + self.labels.bytes() + slots
     }
 

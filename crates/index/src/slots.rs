@@ -184,6 +184,14 @@ impl Slots {
         &mut self.infos[index]
     }
 
+    /// Every slot that may have content: live, in the making, or still to be swept.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = usize> {
+        let slots = self.infos.iter().enumerate();
+        slots
+            .filter(|(_, info)| info.state != SlotState::Free)
+            .map(|(index, _)| index)
+    }
+
     pub(crate) fn in_state(&self, state: SlotState) -> impl Iterator<Item = usize> {
         self.infos
             .iter()

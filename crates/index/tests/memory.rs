@@ -221,3 +221,28 @@ fn a_week_of_churn_leaves_no_gaps() {
         stats.blocks
     );
 }
+
+#[test]
+fn an_engine_that_names_one_block_without_end_takes_no_memory_without_end() {
+    let mut index = Index::new(IndexConfig::new(KeyHasher::new(HashSeed::PUBLIC)));
+    let slot = index
+        .add_rank(RankId::new(0, 0), Copies::Counted)
+        .expect("there are slots");
+    for label in 0..100_000 {
+        let block = StoredBlock {
+            label: Label::new(label),
+            content: ContentHash(7),
+        };
+        index
+            .store(slot, &Stored::plain(None, vec![block]))
+            .expect("the slot is live");
+    }
+    index.verify().expect("the index is sound");
+    let (stats, rank) = (index.stats(), index.rank_stats(slot).expect("the slot is live"));
+    assert_eq!((stats.blocks, rank.blocks, rank.truncated), (1, 1, true));
+    // A label that was not kept is not taken for drift when it goes.
+    let outcome = index
+        .remove(slot, &Removed::plain(vec![Label::new(99_999)]))
+        .expect("the slot is live");
+    assert_eq!((outcome.unknown, outcome.unknown_tolerated), (0, 1));
+}

@@ -8,7 +8,7 @@ use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, RunId};
 use crate::sets::SlotSet;
-use crate::slots::{SlotState, label_hash};
+use crate::slots::label_hash;
 use crate::sync::Ordering;
 
 /// Words moved for one unit of work.
@@ -163,11 +163,7 @@ impl Index {
         if self.runs.meta(new).details == 0 {
             return;
         }
-        let states = [SlotState::Live, SlotState::Draft, SlotState::Retired];
-        let slots: Vec<usize> = states
-            .into_iter()
-            .flat_map(|state| self.slots.in_state(state))
-            .collect();
+        let slots: Vec<usize> = self.slots.occupied().collect();
         for slot in slots {
             let Some(detail) = self.slots.info_mut(slot).details.remove(&old) else {
                 continue;

@@ -9,6 +9,7 @@ use homing_domain::RankId;
 use super::Place;
 use crate::index::Index;
 use crate::record::RunId;
+#[cfg(any(test, feature = "testing"))]
 use crate::slots::SlotState;
 
 /// The most runs that the hand passes for one step. If none of them can give anything, the new blocks are refused.
@@ -61,11 +62,7 @@ impl Index {
         if self.runs.meta(run).details == 0 {
             return;
         }
-        let states = [SlotState::Live, SlotState::Draft, SlotState::Retired];
-        let slots: Vec<usize> = states
-            .into_iter()
-            .flat_map(|state| self.slots.in_state(state))
-            .collect();
+        let slots: Vec<usize> = self.slots.occupied().collect();
         for slot in slots {
             let Some(mut detail) = self.slots.info_mut(slot).details.remove(&run) else {
                 continue;

@@ -13,6 +13,10 @@ use crate::orphans::{Awaited, Orphan};
 use crate::own_labels::OwnLabels;
 use crate::record::RunId;
 
+/// Labels that one slot may have for one block. An engine that gives one content ever new labels would otherwise take
+/// memory without end; further ones are not kept, and the slot is marked truncated.
+const MAX_NAMES: usize = 64;
+
 impl Index {
     /// Copies came to `place`. If its label named another block, that one is gone; what waited for it joins.
     pub(crate) fn place_one(
@@ -128,6 +132,11 @@ impl Index {
         let count = if copies == crate::Copies::Set { 1 } else { count };
         let offset = place.offset as usize;
         let detail = self.open_detail(slot, place.run);
+        let is_new = !detail.binds(offset, holding.label, run_label.get());
+        if is_new && detail.labels_at(offset, run_label.get()).len() >= MAX_NAMES {
+            self.slots.info_mut(slot).truncated = true;
+            return;
+        }
         let was_held = detail.holds(offset);
         let newly_bound = detail.add(offset, holding, count, copies, run_label.get());
         if !was_held {

@@ -10,6 +10,9 @@ use crate::orphans::Awaited;
 use crate::record::RunId;
 use crate::slots::Slot;
 
+/// A list may come from elsewhere: no more copies than this are believed.
+const MAX_COPIES: u32 = 1 << 16;
+
 /// What comes before the first block of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedParent {
@@ -77,7 +80,7 @@ impl Index {
         let kind = Kind {
             tier: listed.tier,
             group: listed.group,
-            copies: listed.copies.max(1),
+            copies: listed.copies.clamp(1, MAX_COPIES),
         };
         let mut outcome = StoreOutcome::default();
         let mut parent = listed.parent;

@@ -8,7 +8,7 @@ use super::structure::{AHEAD, room_of};
 use crate::heap::Header;
 use crate::index::Index;
 use crate::record::RunId;
-use crate::slots::{SlotState, label_hash};
+use crate::slots::label_hash;
 use crate::sync::Ordering;
 
 /// The most blocks that are cut off at once; the rest is done in later slices.
@@ -38,8 +38,7 @@ impl Index {
         if self.runs.meta(run).beyond == 0 {
             return leading;
         }
-        let states = [SlotState::Live, SlotState::Draft, SlotState::Retired];
-        let holders = states.into_iter().flat_map(|state| self.slots.in_state(state));
+        let holders = self.slots.occupied();
         let ends = holders
             .filter_map(|slot| self.slots.info(slot).details.get(&run))
             .map(|detail| detail.end());
@@ -138,11 +137,9 @@ impl Index {
         if self.runs.meta(run).details == 0 {
             return;
         }
-        for state in [SlotState::Live, SlotState::Draft, SlotState::Retired] {
-            let slots: Vec<usize> = self.slots.in_state(state).collect();
-            for slot in slots {
-                self.slots.info_mut(slot).details.remove(&run);
-            }
+        let slots: Vec<usize> = self.slots.occupied().collect();
+        for slot in slots {
+            self.slots.info_mut(slot).details.remove(&run);
         }
     }
 
