@@ -1,11 +1,41 @@
-//! What did an engine say about its cache? The one event type that every dialect is decoded into.
+//! What did an engine say about its cache? The one form that every dialect is decoded into.
+//!
+//! Engines speak in *batches*: one message, one number, any number of changes. A batch is applied as one step.
 
-use crate::fleet::{AdapterName, CacheGroup, CacheSalt, RankId, Tier};
-use crate::key::{ContentHash, hash_bytes};
+use std::fmt;
 
-/// The number of an event within its source's stream.
+use crate::fleet::{AdapterName, CacheGroup, CacheSalt, Tier};
+use crate::key::{BlockKey, ContentHash, hash_bytes};
+
+/// The number of a batch within its source's stream. It says what follows what; it identifies nothing: a restarted
+/// engine counts from 0 again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventId(pub u64);
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The number after this one; the last one is followed by itself.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A hash of a batch as it came from the engine. Two batches with one number and different digests are from different
+/// lives of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest(pub u64);
+
+impl Digest {
+    /// The digest of a message's payload.
+    pub fn of(payload: &[u8]) -> Self {
+        Self(hash_bytes(payload))
+    }
+}
 
 /// The name that an engine gives to a block. It means something only together with the rank that uses it: two ranks
 /// may use different labels for equal blocks and equal labels for different blocks. Every value is legal, 0 included.
@@ -37,15 +67,25 @@ impl Label {
     }
 }
 
-/// A change of one rank's cache.
+/// All that an engine said about one rank's cache in one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KvEvent {
+pub struct KvBatch {
     /// Its number in the stream of that rank.
-    pub id: EventId,
-    /// Whose cache changed.
-    pub rank: RankId,
-    /// What changed.
-    pub change: KvChange,
+    pub sequence: Sequence,
+    /// A hash of it as it was sent.
+    pub digest: Digest,
+    /// When the engine sent it, in milliseconds of Unix time, where it says so.
+    pub sent_ms: Option<u64>,
+    /// What changed, in order.
+    pub changes: Vec<KvChange>,
+}
+
+impl KvBatch {
+    /// Whether it empties every tier, so that nothing said before it matters any more.
+    pub fn is_barrier(&self) -> bool {
+        let barrier = |change: &KvChange| matches!(change, KvChange::Cleared(ClearScope::AllTiers));
+        self.changes.iter().any(barrier)
+    }
 }
 
 /// What changed in a cache.
@@ -128,4 +168,54 @@ pub enum ClearScope {
     AllTiers,
     /// One tier of the rank.
     Only(Tier),
+}
+
+/// What comes before the first block of an item of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedParent {
+    /// Nothing: a sequence begins.
+    Root,
+    /// The block that the rank calls so. If that is not in the list, the item is an orphan.
+    Label(Label),
+    /// A block that the rank does not hold: the item lies behind a hole.
+    Key(BlockKey),
+}
+
+/// Blocks that follow each other and are held alike: an item of the list of what a rank holds. Lists have parents before
+/// children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What comes before the first of them.
+    pub parent: ListedParent,
+    /// Where they lie.
+    pub tier: Tier,
+    /// The cache group they belong to.
+    pub group: CacheGroup,
+    /// How many copies there are of each.
+    pub copies: u32,
+    /// The blocks, each the parent of the next.
+    pub blocks: Vec<StoredBlock>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_of_all_tiers_is_a_barrier() {
+        let batch = |scope| KvBatch {
+            sequence: Sequence(3),
+            digest: Digest::of(b"x"),
+            sent_ms: None,
+            changes: vec![KvChange::Removed(Removed::plain(vec![])), KvChange::Cleared(scope)],
+        };
+        assert!(batch(ClearScope::AllTiers).is_barrier());
+        assert!(!batch(ClearScope::Only(Tier::Device)).is_barrier());
+    }
+
+    #[test]
+    fn digests_tell_messages_apart() {
+        assert_ne!(Digest::of(b""), Digest::of(b"\0"));
+        assert_ne!(Digest::of(b"12345678"), Digest::of(b"12345679"));
+    }
 }

@@ -4,7 +4,7 @@
 //!
 //! - [`units`]: counts that must not be mixed up ([`Tokens`], [`Blocks`], [`BlockSize`]);
 //! - [`fleet`]: who exists ([`WorkerId`], [`RankId`], [`Role`], [`Tier`], names of models and adapters);
-//! - [`event`]: what engines say about their caches ([`KvEvent`]);
+//! - [`event`]: what engines say about their caches ([`KvBatch`]);
 //! - [`key`]: how tokens become block keys ([`KeyHasher`]).
 
 pub mod event;
@@ -12,7 +12,9 @@ pub mod fleet;
 pub mod key;
 pub mod units;
 
-pub use event::{ClearScope, EventId, KvChange, KvEvent, Label, Removed, Stored, StoredBlock};
+pub use event::{
+    ClearScope, Digest, KvBatch, KvChange, Label, Listed, ListedParent, Removed, Sequence, Stored, StoredBlock,
+};
 pub use fleet::{AdapterName, CacheGroup, CacheSalt, DpRank, ModelName, RankId, RequestId, Role, Tier, WorkerId};
 pub use key::{BlockKey, ContentHash, Extras, HashSeed, KeyHasher, Media, MediaId, Prompt, Window};
 pub use units::{BlockSize, Blocks, Tokens};

@@ -63,4 +63,4 @@ pub use heat::Heat;
 pub use index::{Applied, Index, IndexError, Pending, RankStats, RemoveOutcome, Stats, StoreOutcome};
 pub use lookup::Reader;
 pub use slots::Slot;
-pub use write::list::{Listed, ListedParent, Listing};
+pub use write::list::Listing;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use homing_domain::{
-    BlockKey, CacheGroup, ClearScope, ContentHash, HashSeed, KeyHasher, Label, RankId, Removed, Stored, StoredBlock,
-    Tier,
+    BlockKey, CacheGroup, ClearScope, ContentHash, HashSeed, KeyHasher, Label, ListedParent, RankId, Removed, Stored,
+    StoredBlock, Tier,
 };
 
 use super::{Oracle, Script, Step};
-use crate::{Answer, Bug, Copies, Index, IndexConfig, ListedParent, Reader, Slot};
+use crate::{Answer, Bug, Copies, Index, IndexConfig, Reader, Slot};
 
 /// Sequences in the small world, and blocks in each.
 const SEQUENCES: u8 = 6;

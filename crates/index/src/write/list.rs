@@ -1,7 +1,7 @@
 //! What does a rank hold, in an order in which it can be stored again? For snapshots: listing a rank and restoring the
 //! list into another index gives the same answers there, now and after further events.
 
-use homing_domain::{BlockKey, CacheGroup, Label, StoredBlock, Tier};
+use homing_domain::{BlockKey, Listed, ListedParent, StoredBlock};
 
 use super::{Kind, Place};
 use crate::detail::{Detail, Holding};
@@ -12,32 +12,6 @@ use crate::slots::Slot;
 
 /// A list may come from elsewhere: no more copies than this are believed.
 const MAX_COPIES: u32 = 1 << 16;
-
-/// What comes before the first block of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListedParent {
-    /// Nothing: a sequence begins.
-    Root,
-    /// The block that the rank calls so. If that is not in the list, the item is an orphan.
-    Label(Label),
-    /// A block that the rank does not hold: the item lies behind a hole.
-    Key(BlockKey),
-}
-
-/// Blocks that follow each other and are held alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// What comes before the first of them.
-    pub parent: ListedParent,
-    /// Where they lie.
-    pub tier: Tier,
-    /// The cache group they belong to.
-    pub group: CacheGroup,
-    /// How many copies there are of each.
-    pub copies: u32,
-    /// The blocks, each the parent of the next.
-    pub blocks: Vec<StoredBlock>,
-}
 
 /// What a rank holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
