@@ -1,0 +1,471 @@
+//! One rank: how what is missing is fetched.
+//!
+//! A *replay* verifies the batch at the cursor and goes on from there, onto the view that readers see. A *rebuild* and a
+//! *list* fill a draft beside it. Either way what was heard meanwhile is drained from the buffer before the draft is
+//! shown and the rank is steady again, and that is only when the cursor has reached the highest number ever heard.
+//!
+//! **Invariant:** a rank has one question under way at most. An answer to any other is counted and ignored.
+//!
+//! **Invariant:** every repair ends: each try has a limit, tries are counted, and repairs in a row are counted.
+
+use homing_domain::{KvBatch, Listed};
+use homing_index::IndexError;
+
+use crate::bugs::planted;
+use crate::cursor::{Cursor, Observation};
+use crate::history::{History, Verdict};
+use crate::protocol::{Coverage, ListHead, Notice, Part, Recovery, Reply, What};
+use crate::rank::{Link, Rank, Work};
+use crate::repair::{Goal, Phase, Proof, Repair, Stuck};
+use crate::shared::Shared;
+use crate::track::Track;
+
+impl Rank {
+    /// Fetches what is missing, by the cheapest way that can suffice.
+    pub(crate) fn mend(&mut self, now_ms: u64, shared: &mut Shared) {
+        match self.target().cursor.position() {
+            Some(_) => self.begin(now_ms, Goal::Replay, shared),
+            None => self.restore(now_ms, shared),
+        }
+    }
+
+    /// Builds the view anew.
+    pub(crate) fn restore(&mut self, now_ms: u64, shared: &mut Shared) {
+        if let Some(goal) = self.restoring_goal() {
+            self.begin(now_ms, goal, shared);
+        }
+    }
+
+    fn restoring_goal(&self) -> Option<Goal> {
+        match self.source.recovery {
+            Recovery::LiveOnly => None,
+            Recovery::Replay => Some(Goal::Rebuild),
+            Recovery::List => Some(Goal::List),
+        }
+    }
+
+    /// Begins a repair in the place of what is under way. A draft is kept only by a replay that goes on with it.
+    pub(crate) fn begin(&mut self, now_ms: u64, goal: Goal, shared: &mut Shared) {
+        self.cancel(shared);
+        if goal != Goal::Replay {
+            self.drop_draft(shared);
+        }
+        if self.link != Link::Up {
+            self.drop_draft(shared);
+            return;
+        }
+        let counter = match goal {
+            Goal::Probe => &mut self.counters.probes,
+            Goal::Replay => &mut self.counters.replays,
+            Goal::Rebuild => &mut self.counters.rebuilds,
+            Goal::List => &mut self.counters.lists,
+        };
+        *counter += 1;
+        self.work = Work::Repairing(Repair::new(shared.new_ask(), goal));
+        self.line_up(now_ms, shared);
+    }
+
+    /// The repair waits for its turn; a probe need not.
+    fn line_up(&mut self, now_ms: u64, shared: &mut Shared) {
+        let Work::Repairing(repair) = &self.work else { return };
+        let id = repair.id;
+        if repair.goal == Goal::Probe {
+            self.send(now_ms, shared);
+            return;
+        }
+        self.repairs_in_a_row += 1;
+        self.ailing_since_ms.get_or_insert(now_ms);
+        if self.repairs_in_a_row > shared.config.repairs_in_a_row {
+            self.fail_for_good(now_ms, shared);
+        } else {
+            shared.enqueue(self.id, id);
+        }
+    }
+
+    /// It is this repair's turn, if it is still wanted.
+    pub(crate) fn turn(&mut self, now_ms: u64, ask: crate::AskId, shared: &mut Shared) {
+        let Work::Repairing(repair) = &self.work else { return };
+        if repair.id != ask || repair.phase != Phase::Queued {
+            return;
+        }
+        shared.hold(ask);
+        if repair.goal == Goal::Rebuild
+            && self.draft.is_none()
+            && let Err(_out_of_slots) = self.new_draft(shared)
+        {
+            self.fail_try(now_ms, shared);
+            return;
+        }
+        self.send(now_ms, shared);
+    }
+
+    fn send(&mut self, now_ms: u64, shared: &mut Shared) {
+        let position = self.target().cursor.position();
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        repair.phase = Phase::Asked {
+            since_ms: now_ms,
+            heard_ms: now_ms,
+        };
+        let what = match repair.goal {
+            Goal::List => What::List,
+            Goal::Probe | Goal::Replay | Goal::Rebuild => What::Replay {
+                from: position
+                    .or(repair.beyond.map(homing_domain::Sequence::next))
+                    .unwrap_or_default(),
+            },
+        };
+        shared.ask(self.id, repair.id, what);
+    }
+
+    fn target(&self) -> &Track {
+        self.draft.as_ref().unwrap_or(&self.serving)
+    }
+
+    fn new_draft(&mut self, shared: &mut Shared) -> Result<&mut Track, IndexError> {
+        self.drop_draft(shared);
+        let slot = shared.index.draft(self.id, self.source.copies)?;
+        Ok(self.draft.insert(Track::new(slot)))
+    }
+
+    pub(crate) fn drop_draft(&mut self, shared: &mut Shared) {
+        if let Some(draft) = self.draft.take() {
+            // It may be gone already; that is what is wanted.
+            let _ = shared.index.drop_rank(draft.slot);
+        }
+    }
+
+    fn cancel(&mut self, shared: &mut Shared) {
+        if let Work::Repairing(repair) = &self.work {
+            shared.cancel(repair.id);
+        }
+        self.work = Work::Steady;
+    }
+
+    /// Gives up the repair under way, and its draft.
+    pub(crate) fn abandon(&mut self, shared: &mut Shared) {
+        self.cancel(shared);
+        self.drop_draft(shared);
+    }
+
+    /// A part of an answer came.
+    pub(crate) fn reply(&mut self, now_ms: u64, reply: Reply, shared: &mut Shared) {
+        let Work::Repairing(repair) = &mut self.work else {
+            self.counters.late_answers += 1;
+            return;
+        };
+        if repair.id != reply.ask && !planted!(shared.config, NoEpochCheck) {
+            self.counters.late_answers += 1;
+            return;
+        }
+        if reply.rank != self.id && !planted!(shared.config, ForeignAnswerAccepted) {
+            self.counters.foreign_answers += 1;
+            self.fail_try(now_ms, shared);
+            return;
+        }
+        if let Phase::Asked { heard_ms, .. } = &mut repair.phase {
+            *heard_ms = now_ms;
+        }
+        let is_list = repair.goal == Goal::List;
+        match reply.part {
+            Part::Batch(batch) if !is_list => self.replayed(now_ms, batch, shared),
+            Part::ReplayEnd if !is_list => self.replay_ended(now_ms, shared),
+            Part::ListHead(head) if is_list => self.list_begins(now_ms, head, shared),
+            Part::ListItems(items) if is_list => self.list_goes_on(now_ms, &items, shared),
+            Part::ListEnd { items } if is_list => self.list_ended(now_ms, items, shared),
+            Part::Gone => self.gone(now_ms, shared),
+            _ => self.fail_try(now_ms, shared),
+        }
+    }
+
+    fn replayed(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        let target = self.draft.as_ref().unwrap_or(&self.serving);
+        let observation = target.cursor.observe(batch.sequence);
+        if target.cursor.position().is_none() {
+            if repair.beyond.is_some_and(|lost| batch.sequence <= lost) {
+                return;
+            }
+            repair.proof = Proof::Given;
+        } else if batch.is_barrier() && observation != Observation::Stale {
+            // Whatever is missing before it, it is gone with the rest.
+            repair.proof = Proof::Given;
+        } else {
+            match target.history.verdict(batch.sequence, batch.digest) {
+                Verdict::Different if !planted!(shared.config, RestartTakenForGap) => {
+                    self.restart(now_ms, None, shared);
+                    return;
+                }
+                Verdict::Different | Verdict::Same if target.cursor.position() == Some(batch.sequence) => {
+                    if repair.proof == Proof::Missing {
+                        repair.proof = Proof::Given;
+                    }
+                    return;
+                }
+                _ => {}
+            }
+            match (observation, repair.proof) {
+                (Observation::Stale, _) | (_, Proof::Broken) => return,
+                (Observation::Contiguous | Observation::FreshAfterBarrier, Proof::Given) => {}
+                _ => {
+                    repair.proof = Proof::Broken;
+                    return;
+                }
+            }
+        }
+        if repair.goal == Goal::Probe && repair.applied == 0 {
+            self.counters.gaps += 1;
+        }
+        repair.applied += 1;
+        self.apply_to_target(now_ms, batch, shared);
+    }
+
+    fn apply_to_target(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        let Some(draft) = &mut self.draft else {
+            self.accept(now_ms, batch, shared);
+            return;
+        };
+        let applied = draft.apply(&batch, shared);
+        self.note_heard(batch.sequence);
+        match applied {
+            Ok(_) => self.counters.applied += 1,
+            Err(_out_of_slots) => self.fail_try(now_ms, shared),
+        }
+    }
+
+    fn replay_ended(&mut self, now_ms: u64, shared: &mut Shared) {
+        let position = self.target().cursor.position();
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        let is_stuck_again = repair.stuck_at == Some(Stuck(position));
+        match repair.proof {
+            Proof::Given => self.drain(now_ms, shared),
+            // The source has nothing at all, and says so for the second time.
+            Proof::Missing if position.is_none() && is_stuck_again => self.drain(now_ms, shared),
+            _ if is_stuck_again => self.gone(now_ms, shared),
+            _ => {
+                // Answers get lost, too: ask once more before it is believed.
+                repair.stuck_at = Some(Stuck(position));
+                self.ask_again(now_ms, shared);
+            }
+        }
+    }
+
+    fn ask_again(&mut self, now_ms: u64, shared: &mut Shared) {
+        let id = shared.new_ask();
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        shared.release(repair.id);
+        repair.again(id);
+        self.line_up(now_ms, shared);
+    }
+
+    /// The source does not have what we need any more.
+    fn gone(&mut self, now_ms: u64, shared: &mut Shared) {
+        let position = self.target().cursor.position();
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        match (repair.goal, position) {
+            (Goal::List, _) => self.fail_try(now_ms, shared),
+            (Goal::Rebuild, None) => self.drain(now_ms, shared),
+            (Goal::Rebuild, Some(position)) => {
+                // A hole within what it still has: what is behind it is all that can be had.
+                repair.beyond = Some(position.next());
+                repair.stuck_at = None;
+                self.drop_draft(shared);
+                self.ask_again(now_ms, shared);
+            }
+            (Goal::Probe | Goal::Replay, _) => {
+                self.drop_draft(shared);
+                self.restore(now_ms, shared);
+            }
+        }
+    }
+
+    fn list_begins(&mut self, now_ms: u64, head: ListHead, shared: &mut Shared) {
+        if head.identity != self.source.identity {
+            // The source changed while it was asked; who it is now will be told.
+            self.fail_try(now_ms, shared);
+            return;
+        }
+        let Ok(draft) = self.new_draft(shared) else {
+            self.fail_try(now_ms, shared);
+            return;
+        };
+        draft.coverage = head.coverage;
+        if let Some((sequence, digest)) = head.position {
+            draft.cursor = Cursor::Live(sequence);
+            draft.history = History::at(sequence, digest);
+        }
+        if head.truncated {
+            let slot = draft.slot;
+            let _ = shared.index.mark_truncated(slot);
+        }
+    }
+
+    fn list_goes_on(&mut self, now_ms: u64, items: &[Listed], shared: &mut Shared) {
+        let (Work::Repairing(repair), Some(draft)) = (&mut self.work, &self.draft) else {
+            self.fail_try(now_ms, shared);
+            return;
+        };
+        repair.items += items.len() as u64;
+        for item in items {
+            // The draft is ours, so its slot is in use.
+            let _ = shared.index.restore(draft.slot, item);
+        }
+    }
+
+    fn list_ended(&mut self, now_ms: u64, items: u64, shared: &mut Shared) {
+        let Work::Repairing(repair) = &self.work else { return };
+        if repair.items != items || self.draft.is_none() {
+            self.fail_try(now_ms, shared);
+            return;
+        }
+        if planted!(shared.config, SwapBeforeDrain) {
+            self.publish(shared);
+            self.settle(now_ms, shared);
+        }
+        self.drain(now_ms, shared);
+    }
+
+    /// Applies what was heard meanwhile, then shows the draft, unless something is still missing.
+    pub(crate) fn drain(&mut self, now_ms: u64, shared: &mut Shared) {
+        loop {
+            let target = self.target();
+            let (cursor, history) = (target.cursor, &target.history);
+            let different = |batch: &KvBatch| history.verdict(batch.sequence, batch.digest) == Verdict::Different;
+            if self.buffer.stale(cursor).any(different) && !planted!(shared.config, RestartTakenForGap) {
+                self.restart(now_ms, None, shared);
+                return;
+            }
+            match self.buffer.take_next(cursor) {
+                Some(batch) => self.apply_to_target(now_ms, batch, shared),
+                None => break,
+            }
+        }
+        let reached = |highest| self.target().cursor.has_reached(highest);
+        if !self.highest.is_none_or(reached) {
+            self.mend(now_ms, shared);
+            return;
+        }
+        self.publish(shared);
+        self.settle(now_ms, shared);
+    }
+
+    fn publish(&mut self, shared: &mut Shared) {
+        let Some(draft) = self.draft.take() else { return };
+        if shared.index.publish(draft.slot).is_ok() {
+            self.serving = draft;
+            self.drift.forget();
+            let rank = self.id;
+            shared.notice(|| Notice::Replaced(rank));
+        }
+    }
+
+    fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
+        if let Work::Repairing(repair) = &self.work {
+            shared.release(repair.id);
+            if repair.goal != Goal::Probe {
+                let took_ms = now_ms.saturating_sub(self.ailing_since_ms.unwrap_or(now_ms));
+                self.counters.repaired += 1;
+                self.counters.repair_ms += took_ms;
+                self.counters.repair_ms_max = self.counters.repair_ms_max.max(took_ms);
+            }
+        }
+        self.work = Work::Steady;
+        self.verified_ms = Some(now_ms);
+        self.ailing_since_ms = None;
+        self.repairs_in_a_row = 0;
+    }
+
+    /// This try brought nothing. After a pause comes the next, unless there were enough.
+    fn fail_try(&mut self, now_ms: u64, shared: &mut Shared) {
+        let goal = self.restoring_goal();
+        let had_draft = self.draft.is_some();
+        let Work::Repairing(repair) = &mut self.work else {
+            return;
+        };
+        self.counters.failed_tries += 1;
+        shared.cancel(repair.id);
+        repair.failures += 1;
+        if repair.failures >= shared.config.repair_tries {
+            self.fail_for_good(now_ms, shared);
+            return;
+        }
+        let pause = shared.config.backoff_base_ms << (repair.failures - 1).min(16);
+        repair.phase = Phase::BackingOff {
+            until_ms: now_ms + shared.jittered(pause),
+        };
+        if had_draft && let Some(goal) = goal {
+            repair.goal = goal;
+            repair.beyond = None;
+            repair.stuck_at = None;
+        }
+        self.drop_draft(shared);
+    }
+
+    /// The view and its cursor stay as they are, and are stale.
+    fn fail_for_good(&mut self, now_ms: u64, shared: &mut Shared) {
+        self.counters.failed_repairs += 1;
+        self.abandon(shared);
+        self.buffer.clear();
+        self.repairs_in_a_row = 0;
+        self.work = Work::Failed { since_ms: now_ms };
+    }
+
+    /// Time passed.
+    pub(crate) fn tick(&mut self, now_ms: u64, shared: &mut Shared) {
+        let config = shared.config;
+        if self.link != Link::Up {
+            return;
+        }
+        match &self.work {
+            Work::Repairing(repair) => match repair.phase {
+                Phase::Queued => {}
+                Phase::Asked { since_ms, heard_ms } => {
+                    let is_silent = now_ms.saturating_sub(heard_ms) >= config.repair_timeout_ms;
+                    if is_silent || now_ms.saturating_sub(since_ms) >= config.repair_limit_ms {
+                        self.fail_try(now_ms, shared);
+                    }
+                }
+                Phase::BackingOff { until_ms } if now_ms >= until_ms => self.ask_again(now_ms, shared),
+                Phase::BackingOff { .. } => {}
+            },
+            Work::Failed { since_ms } if now_ms.saturating_sub(*since_ms) >= config.retry_after_ms => {
+                self.mend(now_ms, shared);
+            }
+            Work::Failed { .. } => {}
+            Work::Steady => self.look_after(now_ms, shared),
+        }
+    }
+
+    /// Nothing is known to be missing. Is that so?
+    fn look_after(&mut self, now_ms: u64, shared: &mut Shared) {
+        if self.serving.coverage == Coverage::Complete
+            && let Ok(stats) = shared.index.rank_stats(self.serving.slot)
+        {
+            self.drift
+                .orphans(now_ms, if stats.truncated { 0 } else { stats.orphans });
+            if self.drift.is_due(now_ms, &shared.config) {
+                self.counters.drifts += 1;
+                self.drift.repair_begins(now_ms, &shared.config);
+                match self.source.recovery {
+                    Recovery::LiveOnly => self.reset(now_ms, None, shared),
+                    Recovery::Replay | Recovery::List => self.restore(now_ms, shared),
+                }
+                return;
+            }
+        }
+        let verified_ms = self.verified_ms.unwrap_or(0);
+        let is_due = now_ms.saturating_sub(verified_ms) >= shared.config.verify_within_ms / 2;
+        if is_due && self.source.recovery != Recovery::LiveOnly {
+            self.begin(now_ms, Goal::Probe, shared);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! One view of a rank: what the index holds for it, how far its stream was read into it, and how good it is.
+
+use homing_domain::{KvBatch, Sequence};
+use homing_index::{Applied, IndexError, Slot};
+
+use crate::cursor::Cursor;
+use crate::history::History;
+use crate::protocol::Coverage;
+use crate::shared::Shared;
+
+#[derive(Debug)]
+pub(crate) struct Track {
+    pub(crate) slot: Slot,
+    pub(crate) cursor: Cursor,
+    pub(crate) history: History,
+    pub(crate) coverage: Coverage,
+}
+
+/// What applying a batch showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evidence {
+    /// Removals of blocks that the view does not know, and should.
+    pub(crate) unknown_removals: u32,
+}
+
+impl Track {
+    /// An empty view that knows nothing.
+    pub(crate) fn new(slot: Slot) -> Self {
+        Self {
+            slot,
+            cursor: Cursor::Initial,
+            history: History::default(),
+            coverage: Coverage::Warming,
+        }
+    }
+
+    /// Applies a batch as one step, and moves the cursor to it.
+    pub(crate) fn apply(&mut self, batch: &KvBatch, shared: &mut Shared) -> Result<Evidence, IndexError> {
+        let begins = matches!(self.cursor, Cursor::Initial | Cursor::Invalidated { before: None });
+        if batch.is_barrier() || (begins && batch.sequence == Sequence(0)) {
+            self.coverage = Coverage::Complete;
+        } else if self.cursor == Cursor::Initial {
+            self.coverage = Coverage::Warming;
+        }
+        let mut evidence = Evidence::default();
+        for change in &batch.changes {
+            match shared.index.apply(self.slot, change)? {
+                Applied::Cleared(slot) => {
+                    self.slot = slot;
+                    evidence = Evidence::default();
+                }
+                Applied::Removed(outcome) => evidence.unknown_removals += outcome.unknown,
+                Applied::Stored(_) => {}
+            }
+        }
+        self.cursor = Cursor::Live(batch.sequence);
+        self.history.push(batch.sequence, batch.digest);
+        if self.coverage == Coverage::Warming {
+            // What it removes may well have been stored before we listened.
+            evidence = Evidence::default();
+        }
+        Ok(evidence)
+    }
+
+    /// Everything in it is gone.
+    pub(crate) fn empty(&mut self, shared: &mut Shared) -> Result<(), IndexError> {
+        self.slot = shared.index.clear(self.slot, homing_domain::ClearScope::AllTiers)?;
+        Ok(())
+    }
+}
