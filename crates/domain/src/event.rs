@@ -14,6 +14,7 @@ pub struct Sequence(pub u64);
 
 impl Sequence {
     /// The number after this one; the last one is followed by itself.
+    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
