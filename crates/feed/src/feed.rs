@@ -49,7 +49,9 @@ impl Feed {
             Input::Left(rank) => self.left(rank),
             Input::WorkerLeft(worker) => {
                 let ranks: Vec<RankId> = self.ranks_of(worker).collect();
-                ranks.into_iter().for_each(|rank| self.left(rank));
+                for rank in ranks {
+                    self.left(rank);
+                }
             }
             Input::Connected(rank) => self.with(rank, |rank, shared| rank.connected(now_ms, shared)),
             Input::Disconnected(rank) => self.with(rank, |rank, shared| rank.disconnected(now_ms, shared)),

@@ -375,23 +375,26 @@ impl Rank {
             }
             return;
         }
-        match newest {
-            None if self.serving.cursor.position().is_none() => self.verified_ms = Some(now_ms),
-            None => self.begin(now_ms, Goal::Replay, shared),
-            Some((sequence, digest)) => match self.serving.cursor.observe(sequence) {
-                Observation::Stale => match self.serving.history.verdict(sequence, digest) {
-                    Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
-                        self.restart(now_ms, None, shared);
-                    }
-                    Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verified_ms = Some(now_ms),
-                    _ => {}
-                },
-                _ => {
-                    self.counters.gaps += 1;
-                    self.note_heard(sequence);
-                    self.mend(now_ms, shared);
-                }
-            },
+        let Some((sequence, digest)) = newest else {
+            if self.serving.cursor.position().is_none() {
+                self.verified_ms = Some(now_ms);
+            } else {
+                self.begin(now_ms, Goal::Replay, shared);
+            }
+            return;
+        };
+        if self.serving.cursor.observe(sequence) != Observation::Stale {
+            self.counters.gaps += 1;
+            self.note_heard(sequence);
+            self.mend(now_ms, shared);
+            return;
+        }
+        match self.serving.history.verdict(sequence, digest) {
+            Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
+                self.restart(now_ms, None, shared);
+            }
+            Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verified_ms = Some(now_ms),
+            _ => {}
         }
     }
 
