@@ -282,6 +282,8 @@ impl Rank {
                 self.ask_again(now_ms, shared);
             }
             (Goal::Probe | Goal::Replay, _) => {
+                // It may be another life than the one whose numbers we knew before this subscription.
+                self.highest = self.highest_here;
                 self.drop_draft(shared);
                 self.restore(now_ms, shared);
             }

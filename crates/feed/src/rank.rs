@@ -33,6 +33,8 @@ pub(crate) struct Rank {
     pub(crate) buffer: Buffer,
     /// The highest number heard of in this life of the source, whether its batch was kept or not.
     pub(crate) highest: Option<Sequence>,
+    /// The highest number heard of over the present subscription.
+    pub(crate) highest_here: Option<Sequence>,
     pub(crate) work: Work,
     pub(crate) link: Link,
     /// When the view was last known to be what the source has.
@@ -73,6 +75,7 @@ impl Rank {
             draft: None,
             buffer: Buffer::new(shared.config.buffer_batches, shared.config.buffer_blocks),
             highest: None,
+            highest_here: None,
             work: Work::Steady,
             link: Link::Down { since_ms: now_ms },
             verified_ms: None,
@@ -116,6 +119,7 @@ impl Rank {
             self.abandon(shared);
             // What was heard over this subscription may be from another life than what comes over the next.
             self.buffer.clear();
+            self.highest_here = None;
         }
     }
 
@@ -228,7 +232,7 @@ impl Rank {
             Pushed::Conflict => {
                 // The engine lives anew, and an answer under way may be of either life: ask again.
                 self.buffer.clear();
-                self.highest = Some(sequence);
+                (self.highest, self.highest_here) = (Some(sequence), Some(sequence));
                 if matches!(self.work, Work::Repairing(_)) {
                     self.drop_draft(shared);
                     self.mend(now_ms, shared);
@@ -243,6 +247,7 @@ impl Rank {
 
     pub(crate) fn note_heard(&mut self, sequence: Sequence) {
         self.highest = self.highest.max(Some(sequence));
+        self.highest_here = self.highest_here.max(Some(sequence));
     }
 
     pub(crate) fn has_heard_all(&self) -> bool {
@@ -325,7 +330,7 @@ impl Rank {
         self.abandon(shared);
         self.epoch += 1;
         self.buffer.clear();
-        self.highest = None;
+        (self.highest, self.highest_here) = (None, None);
         self.repairs_in_a_row = 0;
         self.drift.forget();
         if self.serving.empty(shared).is_err() {
@@ -344,7 +349,7 @@ impl Rank {
         self.abandon(shared);
         self.epoch += 1;
         self.buffer.clear();
-        self.highest = None;
+        (self.highest, self.highest_here) = (None, None);
         self.repairs_in_a_row = 0;
         self.serving.cursor = Cursor::Initial;
         self.serving.history = crate::history::History::default();
