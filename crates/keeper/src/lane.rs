@@ -1,0 +1,229 @@
+//! Who decodes and hashes? Threads, each with a bounded queue; a rank stays with one.
+
+use std::collections::HashMap;
+use std::thread;
+
+use bytes::Bytes;
+use homing_domain::{DpRank, RankId, Sequence};
+use homing_feed::{AskId, Input, Part, Reply};
+use homing_telemetry::Metrics;
+use homing_wire::{Decoded, Decoder, DecoderConfig};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+use crate::source::Trouble;
+use crate::writer::Order;
+
+/// How many lanes, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct LanesConfig {
+    /// Threads.
+    pub threads: usize,
+    /// What waits in front of each at most.
+    pub bound: usize,
+}
+
+/// All lanes of a process.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    queues: Vec<mpsc::Sender<Parcel>>,
+}
+
+/// What goes through a lane.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    /// From now on this rank's parcels come.
+    Join {
+        rank: RankId,
+        decoder: Option<DecoderConfig>,
+        writer: mpsc::Sender<Order>,
+        trouble: Trouble,
+    },
+    /// No more of them.
+    Leave(RankId),
+    /// Needs no decoding.
+    Input(Input),
+    /// A live batch as the engine wrote it.
+    Live {
+        rank: RankId,
+        sequence: Sequence,
+        payload: Bytes,
+    },
+    /// A batch of a replay as the engine wrote it.
+    Replayed {
+        rank: RankId,
+        ask: AskId,
+        sequence: Sequence,
+        payload: Bytes,
+    },
+}
+
+impl Lanes {
+    /// Starts the threads. They end when the last of the lanes' owners is gone.
+    pub fn start(config: LanesConfig, metrics: &Arc<Metrics>) -> std::io::Result<Self> {
+        let start = |number| {
+            let (queue, parcels) = mpsc::channel(config.bound.max(1));
+            let metrics = metrics.clone();
+            let lane = Lane {
+                listeners: HashMap::new(),
+                metrics,
+            };
+            thread::Builder::new()
+                .name(format!("lane-{number}"))
+                .spawn(move || lane.run(parcels))?;
+            Ok(queue)
+        };
+        let queues = (0..config.threads.max(1)).map(start).collect::<std::io::Result<_>>()?;
+        Ok(Self { queues })
+    }
+
+    /// The lane of a rank: always the same.
+    pub(crate) fn of(&self, rank: RankId) -> &mpsc::Sender<Parcel> {
+        let number = rank.worker.0 as usize + rank.dp.0 as usize;
+        &self.queues[number % self.queues.len()]
+    }
+}
+
+struct Lane {
+    listeners: HashMap<RankId, Listener>,
+    metrics: Arc<Metrics>,
+}
+
+/// What a lane knows of one rank.
+struct Listener {
+    decoder: Option<Decoder>,
+    writer: mpsc::Sender<Order>,
+    trouble: Trouble,
+    /// The data-parallel rank that its stream says it is of.
+    dp: Option<DpRank>,
+}
+
+impl Lane {
+    fn run(mut self, mut parcels: mpsc::Receiver<Parcel>) {
+        while let Some(parcel) = parcels.blocking_recv() {
+            self.handle(parcel);
+        }
+    }
+
+    fn handle(&mut self, parcel: Parcel) {
+        match parcel {
+            Parcel::Join {
+                rank,
+                decoder,
+                writer,
+                trouble,
+            } => {
+                let listener = Listener {
+                    decoder: decoder.map(Decoder::new),
+                    writer,
+                    trouble,
+                    dp: None,
+                };
+                self.listeners.insert(rank, listener);
+            }
+            Parcel::Leave(rank) => {
+                if let Some(listener) = self.listeners.remove(&rank) {
+                    listener.pass(Input::Left(rank));
+                }
+            }
+            Parcel::Input(input) => {
+                if let Some(listener) = rank_of(&input).and_then(|rank| self.listeners.get(&rank)) {
+                    listener.pass(input);
+                }
+            }
+            Parcel::Live {
+                rank,
+                sequence,
+                payload,
+            } => {
+                let Some(listener) = self.listeners.get_mut(&rank) else { return };
+                match listener.decode(sequence, &payload, &self.metrics) {
+                    Read::Batch(batch) => listener.pass(Input::Heard { rank, batch }),
+                    Read::Foreign => {}
+                    // It cannot be read, and so it is lost: what it said is missing from the view.
+                    Read::Broken => listener.pass(Input::Overflowed {
+                        rank,
+                        highest: Some(sequence),
+                    }),
+                }
+            }
+            Parcel::Replayed {
+                rank,
+                ask,
+                sequence,
+                payload,
+            } => {
+                let Some(listener) = self.listeners.get_mut(&rank) else { return };
+                let part = match listener.decode(sequence, &payload, &self.metrics) {
+                    Read::Batch(batch) => Part::Batch(batch),
+                    Read::Foreign | Read::Broken => Part::Failed,
+                };
+                listener.pass(Input::Reply(Reply { ask, rank, part }));
+            }
+        }
+    }
+}
+
+/// What became of a message.
+enum Read {
+    Batch(homing_domain::KvBatch),
+    /// It is of another data-parallel rank.
+    Foreign,
+    /// It makes no sense.
+    Broken,
+}
+
+impl Listener {
+    /// Waits for room: the writer is never waited on by anything that it waits for.
+    fn pass(&self, input: Input) {
+        let _ = self.writer.blocking_send(Order::Input(input));
+    }
+
+    fn decode(&mut self, sequence: Sequence, payload: &[u8], metrics: &Metrics) -> Read {
+        let Some(decoder) = &mut self.decoder else { return Read::Broken };
+        let decoded = match decoder.decode(sequence, payload) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                metrics.wire.broken_batches.add(1);
+                self.trouble.set(Some(format!("batch {sequence} cannot be read: {error}")));
+                return Read::Broken;
+            }
+        };
+        crate::tally::decoded(&decoded, metrics);
+        self.check(decoded)
+    }
+
+    fn check(&mut self, decoded: Decoded) -> Read {
+        if let Some(refusal) = decoded.refused {
+            self.trouble.set(Some(refusal.to_string()));
+        }
+        match (self.dp, decoded.dp) {
+            (Some(known), Some(said)) if known != said => {
+                self.trouble.set(Some(format!(
+                    "batches of data-parallel ranks {} and {} come on one port: give each rank a port of its own \
+                     (ranks=N counts ports up from the first)",
+                    known.0, said.0
+                )));
+                Read::Foreign
+            }
+            (_, said) => {
+                self.dp = self.dp.or(said);
+                Read::Batch(decoded.batch)
+            }
+        }
+    }
+}
+
+fn rank_of(input: &Input) -> Option<RankId> {
+    Some(match input {
+        Input::Discovered { rank, .. }
+        | Input::Heard { rank, .. }
+        | Input::Heartbeat { rank, .. }
+        | Input::Overflowed { rank, .. }
+        | Input::Left(rank)
+        | Input::Connected(rank)
+        | Input::Disconnected(rank) => *rank,
+        Input::Reply(reply) => reply.rank,
+        Input::WorkerLeft(_) | Input::Tick => return None,
+    })
+}

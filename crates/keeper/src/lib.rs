@@ -1,0 +1,35 @@
+//! Who keeps an index true while events come in?
+//!
+//! ```text
+//! Source (sockets of one rank) -> Lane (decodes and hashes) -> Writer (feed and index of one model)
+//!        ^                                                        |
+//!        +------------------- questions and cancellations --------+
+//! ```
+//!
+//! - a [`Source`] listens to one rank and answers questions about it; [`EngineSource`] does so over an engine's own
+//!   sockets, [`AgentSource`] over the HTTP of an agent;
+//! - [`Lanes`] are threads that decode and hash. All that is said of a rank goes through the same one, in order;
+//! - a [`Keeper`] has one thread, the only one that writes to its index.
+//!
+//! **Invariant:** every queue is bounded. A live batch that finds its lane full is dropped, the feed is told so, and the
+//! rank is repaired; answers and everything else wait for room.
+//!
+//! **Invariant:** what a rank's source says reaches the feed in the order in which it was said: the end of a
+//! subscription after its last batch, and before the first of the next.
+
+mod agent;
+mod clock;
+mod engine;
+mod keeper;
+mod lane;
+mod source;
+mod tally;
+mod writer;
+
+pub use agent::AgentSource;
+pub use clock::Clock;
+pub use engine::{EngineConfig, EngineSource, Events};
+pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
+pub use lane::{Lanes, LanesConfig};
+pub use source::{Ear, Joining, Source, Speech, Voice};
+pub use writer::Hooks;

@@ -1,0 +1,206 @@
+//! The one thread that writes to an index: takes orders one after the other, and has questions asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use homing_domain::RankId;
+use homing_feed::{AskId, Command, Feed, Input, Notice};
+use homing_telemetry::Metrics;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::clock::Clock;
+use crate::keeper::{Snapshot, View, ViewedRank};
+use crate::lane::Lanes;
+use crate::source::{Source, Trouble, Voice};
+use crate::tally::Tally;
+
+/// How often the feed is told that time passed.
+const TICK: Duration = Duration::from_millis(100);
+/// Orders that are taken at once.
+const HANDFUL: usize = 256;
+/// Housekeeping of the index after each handful, in its units of about 100 ns.
+const HOUSEKEEPING: u32 = 500;
+
+/// What else is to be done on the writer's thread. Must be quick.
+#[derive(Default)]
+pub struct Hooks {
+    /// Called with everything that the feed is told, before it is.
+    pub record: Option<Box<dyn FnMut(u64, &Input) + Send>>,
+    /// Called with what happened to the views that readers see, and the feed.
+    pub notice: Option<Box<dyn FnMut(Notice, &Feed) + Send>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// What the writer is asked to do.
+pub(crate) enum Order {
+    /// Something happened.
+    Input(Input),
+    /// A rank comes.
+    Join {
+        rank: RankId,
+        source: Arc<dyn Source>,
+        trouble: Trouble,
+        done: oneshot::Sender<Result<(), homing_index::IndexError>>,
+    },
+    /// How are things?
+    View(oneshot::Sender<View>),
+    /// What does this rank hold?
+    List(RankId, oneshot::Sender<Option<Snapshot>>),
+}
+
+pub(crate) struct Writer {
+    pub(crate) feed: Feed,
+    pub(crate) clock: Clock,
+    pub(crate) lanes: Lanes,
+    /// Where questions are asked.
+    pub(crate) runtime: Handle,
+    pub(crate) hooks: Hooks,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tally: Tally,
+    pub(crate) sources: HashMap<RankId, (Arc<dyn Source>, Trouble)>,
+    pub(crate) asked: HashMap<AskId, AbortHandle>,
+}
+
+impl Writer {
+    /// Runs until nobody can give orders any more.
+    pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut handful = Vec::with_capacity(HANDFUL);
+        loop {
+            tokio::select! {
+                biased;
+                _ = tick.tick() => self.tick(),
+                taken = orders.recv_many(&mut handful, HANDFUL) => {
+                    if taken == 0 {
+                        break;
+                    }
+                    let started = Instant::now();
+                    for order in handful.drain(..) {
+                        self.take(order);
+                    }
+                    self.feed.maintain(HOUSEKEEPING);
+                    self.metrics.index.write_slice.observe(started.elapsed());
+                }
+            }
+            self.carry_out();
+        }
+        for (_, task) in self.asked {
+            task.abort();
+        }
+    }
+
+    fn tick(&mut self) {
+        self.step(Input::Tick);
+        self.feed.maintain(HOUSEKEEPING * 10);
+        self.asked.retain(|_, task| !task.is_finished());
+        let now_ms = self.clock.now_ms();
+        self.tally.follow(&self.feed, now_ms, &self.metrics);
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Input(input) => {
+                if let Input::Left(rank) = input {
+                    self.sources.remove(&rank);
+                    self.tally.left(rank);
+                }
+                self.step(input);
+            }
+            Order::Join {
+                rank,
+                source,
+                trouble,
+                done,
+            } => {
+                let input = Input::Discovered {
+                    rank,
+                    source: source.joining().source,
+                };
+                let now_ms = self.clock.now_ms();
+                self.record(now_ms, &input);
+                let joined = self.feed.step(now_ms, input);
+                if joined.is_ok() {
+                    self.sources.insert(rank, (source, trouble));
+                }
+                let _ = done.send(joined);
+            }
+            Order::View(reply) => {
+                let _ = reply.send(self.view());
+            }
+            Order::List(rank, reply) => {
+                let _ = reply.send(self.snapshot(rank));
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now_ms = self.clock.now_ms();
+        self.record(now_ms, &input);
+        if let Err(error) = self.feed.step(now_ms, input) {
+            tracing::error!(%error, "a rank was refused");
+        }
+        if let Some(notice) = &mut self.hooks.notice {
+            for happened in self.feed.take_notices() {
+                notice(happened, &self.feed);
+            }
+        }
+    }
+
+    fn record(&mut self, now_ms: u64, input: &Input) {
+        if let Some(record) = &mut self.hooks.record {
+            record(now_ms, input);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(command) = self.feed.next_command() {
+            match command {
+                Command::Ask(ask) => {
+                    if let Some((source, _)) = self.sources.get(&ask.rank) {
+                        let voice = Voice::new(ask, self.lanes.of(ask.rank).clone());
+                        let task = self.runtime.spawn(source.clone().answer(ask, voice));
+                        self.asked.insert(ask.id, task.abort_handle());
+                        self.metrics.transport.replay_requests.add(1);
+                    }
+                }
+                Command::Cancel(ask) => {
+                    if let Some(task) = self.asked.remove(&ask) {
+                        task.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    fn view(&self) -> View {
+        let now_ms = self.clock.now_ms();
+        let ranks = self.feed.statuses(now_ms).map(|status| ViewedRank {
+            stats: self.feed.rank_stats(status.rank).unwrap_or_default(),
+            trouble: self.sources.get(&status.rank).and_then(|(_, trouble)| trouble.get()),
+            status,
+        });
+        View {
+            now_ms,
+            ranks: ranks.collect(),
+            index: self.feed.index().stats(),
+        }
+    }
+
+    fn snapshot(&self, rank: RankId) -> Option<Snapshot> {
+        Some(Snapshot {
+            status: self.feed.status(self.clock.now_ms(), rank)?,
+            position: self.feed.position(rank),
+            listing: self.feed.list(rank)?,
+        })
+    }
+}
