@@ -9,15 +9,17 @@
 //!
 //! **Invariant:** updating a metric takes no lock and does not allocate.
 //!
-//! - [`names`]: what is declared;
+//! - [`names`]: what is declared, and [`labels`]: by what it is told apart;
 //! - [`metric`]: counters, gauges, histograms and labels;
 //! - [`mod@reference`]: the page `docs/reference/metrics.md`.
 
 mod declare;
+pub mod labels;
 pub mod metric;
 pub mod names;
 pub mod reference;
 
 pub use declare::{Declaration, MetricKind};
+pub use labels::{Change, Outcome, RepairKind, Skip, ViewState};
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
-pub use names::{Change, IndexMetrics, Metrics};
+pub use names::{AgentMetrics, FeedMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics, WireMetrics};

@@ -40,15 +40,26 @@ impl Gauge {
         self.0.store(value, Relaxed);
     }
 
-    /// What it was set to last.
+    /// One more.
+    pub fn raise(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// One less; never below 0.
+    pub fn lower(&self) {
+        // Above 0 the update always yields a value; at 0 there is nothing to take back.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |value| value.checked_sub(1));
+    }
+
+    /// What it is.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Upper bounds of the buckets of every histogram, in nanoseconds: from what one memory access takes to what a person
-/// notices.
-pub const BOUNDS_NANOS: [u64; 16] = [
+/// Upper bounds of the buckets of every histogram, in nanoseconds: from what one memory access takes to what a repair
+/// may take.
+pub const BOUNDS_NANOS: [u64; 17] = [
     100,
     250,
     500,
@@ -65,6 +76,7 @@ pub const BOUNDS_NANOS: [u64; 16] = [
     100_000_000,
     1_000_000_000,
     10_000_000_000,
+    100_000_000_000,
 ];
 
 /// How long things took.
@@ -250,19 +262,27 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_is_what_it_was_set_to() {
+    fn a_gauge_goes_up_and_down_and_not_below_0() {
         let gauge = Gauge::default();
         gauge.set(7);
         gauge.set(3);
+        gauge.raise();
+        for _ in 0..2 {
+            gauge.lower();
+        }
         let mut out = String::new();
         gauge.render("homing_x", "", &mut out);
-        assert_eq!(out, "homing_x 3\n");
+        assert_eq!(out, "homing_x 2\n");
+        for _ in 0..3 {
+            gauge.lower();
+        }
+        assert_eq!(gauge.get(), 0);
     }
 
     #[test]
     fn buckets_are_cumulative_and_include_their_bound() {
         let histogram = Histogram::default();
-        for nanos in [100, 101, 20_000_000_000] {
+        for nanos in [100, 101, 20_000_000_000, 200_000_000_000] {
             histogram.observe(Duration::from_nanos(nanos));
         }
         let mut out = String::new();
@@ -271,9 +291,10 @@ mod tests {
         assert_eq!(lines[0], "homing_x_bucket{le=\"0.0000001\"} 1");
         assert_eq!(lines[1], "homing_x_bucket{le=\"0.00000025\"} 2");
         assert_eq!(lines[15], "homing_x_bucket{le=\"10\"} 2");
-        assert_eq!(lines[16], "homing_x_bucket{le=\"+Inf\"} 3");
-        assert_eq!(lines[17], "homing_x_sum 20.000000201");
-        assert_eq!(lines[18], "homing_x_count 3");
+        assert_eq!(lines[16], "homing_x_bucket{le=\"100\"} 3");
+        assert_eq!(lines[17], "homing_x_bucket{le=\"+Inf\"} 4");
+        assert_eq!(lines[18], "homing_x_sum 220.000000201");
+        assert_eq!(lines[19], "homing_x_count 4");
     }
 
     proptest! {

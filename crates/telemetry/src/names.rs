@@ -4,52 +4,46 @@
 //! reference page anew with `HOMING_BLESS=1 cargo test -p homing-telemetry`; a test fails until that is done.
 
 use crate::declare::{Declaration, metrics};
-use crate::metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
+use crate::labels::{Change, Outcome, RepairKind, Skip, ViewState};
+use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
-/// Everything Homing tells about itself. One per process; shared by reference, updated from any thread.
-#[derive(Debug, Default)]
-pub struct Metrics {
+macro_rules! areas {
+    ($( $(#[doc = $doc:literal])+ $area:ident: $group:ty, )+) => {
+        /// Everything Homing tells about itself. One per process; shared by reference, updated from any thread.
+        #[derive(Debug, Default)]
+        pub struct Metrics {
+            $( $(#[doc = $doc])+ pub $area: $group, )+
+        }
+
+        impl Metrics {
+            /// Everything that is declared, area by area.
+            pub fn declarations() -> impl Iterator<Item = &'static Declaration> {
+                [$( <$group>::DECLARATIONS ),+].into_iter().flatten()
+            }
+
+            /// The Prometheus text format, version 0.0.4.
+            pub fn render(&self) -> String {
+                let mut out = String::new();
+                $( self.$area.render_into(&mut out); )+
+                out
+            }
+        }
+    };
+}
+
+areas! {
     /// About the prefix index.
-    pub index: IndexMetrics,
-}
-
-impl Metrics {
-    /// Everything that is declared, area by area.
-    pub fn declarations() -> impl Iterator<Item = &'static Declaration> {
-        IndexMetrics::DECLARATIONS.iter()
-    }
-
-    /// The Prometheus text format, version 0.0.4.
-    pub fn render(&self) -> String {
-        let mut out = String::new();
-        self.index.render_into(&mut out);
-        out
-    }
-}
-
-/// What an applied event did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Blocks came.
-    Stored,
-    /// Blocks went.
-    Removed,
-    /// A rank, or one of its tiers, was emptied.
-    Cleared,
-}
-
-impl Change {
-    /// All of them, in the order of their label values.
-    pub const ALL: [Self; 3] = [Self::Stored, Self::Removed, Self::Cleared];
-}
-
-impl LabelValue for Change {
-    const NAME: &'static str = "change";
-    const VALUES: &'static [&'static str] = &["stored", "removed", "cleared"];
-
-    fn place(self) -> usize {
-        self as usize
-    }
+    index: IndexMetrics,
+    /// About the views of ranks and their repairs.
+    feed: FeedMetrics,
+    /// About the decoding of what engines say.
+    wire: WireMetrics,
+    /// About the sockets that events come over.
+    transport: TransportMetrics,
+    /// About `homing agent`.
+    agent: AgentMetrics,
+    /// About `homing index`.
+    indexer: IndexerMetrics,
 }
 
 metrics! {
@@ -88,24 +82,142 @@ metrics! {
     }
 }
 
+metrics! {
+    /// About the views of ranks and their repairs.
+    pub struct FeedMetrics {
+        /// Ranks, by how good their view is.
+        tracked_ranks: PerLabel<ViewState, Gauge> = "homing_feed_tracked_ranks",
+        /// Batches applied.
+        applied_batches: Counter = "homing_feed_applied_batches_total",
+        /// Gaps found in the numbers of batches.
+        found_gaps: Counter = "homing_feed_found_gaps_total",
+        /// Batches that came again, or late, and were not applied.
+        repeated_batches: Counter = "homing_feed_repeated_batches_total",
+        /// Restarts of engines. What they held before is void.
+        engine_restarts: Counter = "homing_feed_engine_restarts_total",
+        /// Restarts of agents. What their engines hold is not touched by them.
+        agent_restarts: Counter = "homing_feed_agent_restarts_total",
+        /// Clears of all tiers.
+        barrier_clears: Counter = "homing_feed_barrier_clears_total",
+        /// Views emptied because nothing could repair them.
+        view_resets: Counter = "homing_feed_view_resets_total",
+        /// Batches that came during a repair and did not fit into the buffer.
+        dropped_batches: Counter = "homing_feed_dropped_batches_total",
+        /// Times that batches were lost before they were read because their lane was full.
+        lane_overflows: Counter = "homing_feed_lane_overflows_total",
+        /// Questions to idle sources whether they still are where we are.
+        idle_probes: Counter = "homing_feed_idle_probes_total",
+        /// Repairs begun, by what they ask for.
+        begun_repairs: PerLabel<RepairKind, Counter> = "homing_feed_begun_repairs_total",
+        /// Tries of repairs that failed.
+        failed_tries: Counter = "homing_feed_failed_tries_total",
+        /// Repairs that failed for good.
+        failed_repairs: Counter = "homing_feed_failed_repairs_total",
+        /// Parts of answers that nobody waited for any more.
+        late_answers: Counter = "homing_feed_late_answers_total",
+        /// Parts of answers that named another rank.
+        foreign_answers: Counter = "homing_feed_foreign_answers_total",
+        /// Repairs begun because the view had drifted.
+        drift_repairs: Counter = "homing_feed_drift_repairs_total",
+        /// Removals of unknown blocks while the view was complete. They are evidence of drift.
+        unknown_removals: Counter = "homing_feed_unknown_removals_total",
+        /// Heartbeats heard from sources.
+        source_heartbeats: Counter = "homing_feed_source_heartbeats_total",
+        /// Time from the beginning of a repair to its good end.
+        repair_duration: Histogram = "homing_feed_repair_duration_seconds",
+        /// Time from the engine's clock in a batch to ours when it was applied.
+        apply_lag: Histogram = "homing_feed_apply_lag_seconds",
+    }
+}
+
+metrics! {
+    /// About the decoding of what engines say.
+    pub struct WireMetrics {
+        /// Batches decoded, though events in them may have been skipped.
+        decoded_batches: Counter = "homing_wire_decoded_batches_total",
+        /// Messages of which nothing could be used.
+        broken_batches: Counter = "homing_wire_broken_batches_total",
+        /// Events left out of their batch, wholly or in part.
+        skipped_events: PerLabel<Skip, Counter> = "homing_wire_skipped_events_total",
+    }
+}
+
+metrics! {
+    /// About the sockets that events come over.
+    pub struct TransportMetrics {
+        /// Connections to sources of events that stand.
+        open_connections: Gauge = "homing_transport_open_connections",
+        /// Connections to sources of events that were lost.
+        lost_connections: Counter = "homing_transport_lost_connections_total",
+        /// Bytes received.
+        received_bytes: Counter = "homing_transport_received_bytes_total",
+        /// Messages received.
+        received_messages: Counter = "homing_transport_received_messages_total",
+        /// Messages not taken because they were longer than is allowed.
+        oversized_messages: Counter = "homing_transport_oversized_messages_total",
+        /// Requests to replay sockets.
+        replay_requests: Counter = "homing_transport_replay_requests_total",
+    }
+}
+
+metrics! {
+    /// About `homing agent`.
+    pub struct AgentMetrics {
+        /// Lists sent to the end.
+        served_lists: Counter = "homing_agent_served_lists_total",
+        /// Bytes of lists, as they were sent.
+        list_bytes: Counter = "homing_agent_list_bytes_total",
+        /// Those who watch now.
+        active_watchers: Gauge = "homing_agent_active_watchers",
+        /// Watches refused because the ring no longer had, or never had, their beginning.
+        gone_answers: Counter = "homing_agent_gone_answers_total",
+    }
+}
+
+metrics! {
+    /// About `homing index`.
+    pub struct IndexerMetrics {
+        /// Requests for overlap.
+        overlap_requests: PerLabel<Outcome, Counter> = "homing_indexer_overlap_requests_total",
+        /// Time from a request for overlap, read, to its answer, written.
+        overlap_duration: Histogram = "homing_indexer_overlap_duration_seconds",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::MetricKind;
     use std::collections::BTreeSet;
 
-    const AREAS: &[&str] = &["index"];
+    const AREAS: &[&str] = &["agent", "feed", "index", "indexer", "transport", "wire"];
     const UNITS: &[&str] = &[
+        "answers",
+        "batches",
         "blocks",
         "bytes",
+        "clears",
         "conflicts",
+        "connections",
         "entries",
         "events",
+        "gaps",
+        "heartbeats",
+        "lists",
         "lookups",
+        "messages",
+        "overflows",
+        "probes",
         "ranks",
         "removals",
+        "repairs",
+        "requests",
+        "resets",
+        "restarts",
         "runs",
         "seconds",
+        "tries",
+        "watchers",
     ];
 
     fn breach(declaration: &Declaration) -> Option<&'static str> {
@@ -147,6 +259,16 @@ mod tests {
         for declaration in Metrics::declarations() {
             assert_eq!(breach(declaration), None, "{}", declaration.name);
             assert!(names.insert(declaration.name), "{} is declared twice", declaration.name);
+        }
+    }
+
+    #[test]
+    fn no_unit_is_listed_that_nobody_uses() {
+        let names: Vec<_> = Metrics::declarations()
+            .map(|metric| metric.name.trim_end_matches("_total"))
+            .collect();
+        for unit in UNITS {
+            assert!(names.iter().any(|name| name.ends_with(unit)), "{unit}");
         }
     }
 

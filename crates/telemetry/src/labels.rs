@@ -1,0 +1,141 @@
+//! By what are metrics told apart? Labels with closed lists of values.
+
+use crate::metric::LabelValue;
+
+macro_rules! label {
+    ($(#[$meta:meta])* $name:ident = $label:literal { $( $(#[doc = $doc:literal])+ $variant:ident = $value:literal, )+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $( $(#[doc = $doc])+ $variant, )+
+        }
+
+        impl $name {
+            /// All of them, in the order of their label values.
+            pub const ALL: [Self; [$( $value ),+].len()] = [$( Self::$variant ),+];
+        }
+
+        impl LabelValue for $name {
+            const NAME: &'static str = $label;
+            const VALUES: &'static [&'static str] = &[$( $value ),+];
+
+            fn place(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+label!(
+    /// What an applied event did.
+    Change = "change" {
+        /// Blocks came.
+        Stored = "stored",
+        /// Blocks went.
+        Removed = "removed",
+        /// A rank, or one of its tiers, was emptied.
+        Cleared = "cleared",
+    }
+);
+
+label!(
+    /// How good the view of a rank is.
+    ViewState = "state" {
+        /// Verified a short while ago and complete.
+        Live = "live",
+        /// Verified a short while ago; may miss what was cached before we listened.
+        Warming = "warming",
+        /// Something is missing and is being fetched.
+        Repairing = "repairing",
+        /// Not verified: it may be wrong.
+        Stale = "stale",
+    }
+);
+
+label!(
+    /// What a repair asks the source for.
+    RepairKind = "kind" {
+        /// The batches from the cursor on.
+        Replay = "replay",
+        /// All batches that there are.
+        Rebuild = "rebuild",
+        /// A list of what the rank holds.
+        List = "list",
+    }
+);
+
+label!(
+    /// Why an event, or a part of one, was left out of its batch.
+    Skip = "reason" {
+        /// Its kind is not known.
+        UnknownEvent = "unknown_event",
+        /// The blocks lie in a place whose name is not known.
+        UnknownMedium = "unknown_medium",
+        /// The blocks lie at another worker.
+        RemoteLocality = "remote_locality",
+        /// The cache group keeps only a part of a prefix.
+        UnusableGroup = "unusable_group",
+        /// The cache group is of a kind that is not known.
+        UnknownGroupKind = "unknown_group_kind",
+        /// The engine did not say of which kind the cache group is.
+        UnlearnedGroup = "unlearned_group",
+        /// The block is not full.
+        PartialBlock = "partial_block",
+        /// The number of tokens is not that of the blocks.
+        TokensDoNotFit = "tokens_do_not_fit",
+        /// Blocks without their tokens that were not seen before.
+        NoTokens = "no_tokens",
+        /// The engine's blocks are no multiple of ours.
+        BlockSize = "block_size",
+        /// A block is split, and it is not told which parts the media touch.
+        MediaInSplitBlock = "media_in_split_block",
+        /// The block before it was skipped.
+        AfterSkipped = "after_skipped",
+        /// What is removed had been skipped when it was stored.
+        RemovalOfSkipped = "removal_of_skipped",
+        /// A field is missing, of another type or out of range.
+        BadFields = "bad_fields",
+    }
+);
+
+label!(
+    /// How a request for overlap ended.
+    Outcome = "outcome" {
+        /// With an answer.
+        Answered = "answered",
+        /// It could not be understood.
+        Malformed = "malformed",
+        /// It was longer than is allowed.
+        TooLarge = "too_large",
+        /// No worker serves its model with its block size.
+        UnknownModel = "unknown_model",
+        /// It was right, and we failed.
+        Failed = "failed",
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn check<L: LabelValue>(all: &[L]) {
+        assert_eq!(all.len(), L::VALUES.len());
+        for (place, value) in all.iter().enumerate() {
+            assert_eq!(value.place(), place, "{}", L::NAME);
+        }
+        let distinct: BTreeSet<_> = L::VALUES.iter().collect();
+        assert_eq!(distinct.len(), L::VALUES.len(), "{}", L::NAME);
+        let plain = |value: &&str| value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(L::VALUES.iter().all(plain), "{}", L::NAME);
+    }
+
+    #[test]
+    fn values_are_distinct_plain_and_in_order() {
+        check(&Change::ALL);
+        check(&ViewState::ALL);
+        check(&RepairKind::ALL);
+        check(&Skip::ALL);
+        check(&Outcome::ALL);
+    }
+}
