@@ -41,8 +41,8 @@ pub(crate) enum Parcel {
     },
     /// No more of them.
     Leave(RankId),
-    /// Needs no decoding.
-    Input(Input),
+    /// What its source says that needs no decoding.
+    Input { rank: RankId, input: Input },
     /// A live batch as the engine wrote it.
     Live {
         rank: RankId,
@@ -126,8 +126,8 @@ impl Lane {
                     listener.pass(Input::Left(rank));
                 }
             }
-            Parcel::Input(input) => {
-                if let Some(listener) = rank_of(&input).and_then(|rank| self.listeners.get(&rank)) {
+            Parcel::Input { rank, input } => {
+                if let Some(listener) = self.listeners.get(&rank) {
                     listener.pass(input);
                 }
             }
@@ -212,18 +212,4 @@ impl Listener {
             }
         }
     }
-}
-
-fn rank_of(input: &Input) -> Option<RankId> {
-    Some(match input {
-        Input::Discovered { rank, .. }
-        | Input::Heard { rank, .. }
-        | Input::Heartbeat { rank, .. }
-        | Input::Overflowed { rank, .. }
-        | Input::Left(rank)
-        | Input::Connected(rank)
-        | Input::Disconnected(rank) => *rank,
-        Input::Reply(reply) => reply.rank,
-        Input::WorkerLeft(_) | Input::Tick => return None,
-    })
 }

@@ -117,7 +117,10 @@ impl Ear {
     /// A batch came that an agent has decoded. Dropped if the lane is full.
     pub fn heard_decoded(&mut self, batch: KvBatch) {
         let rank = self.rank;
-        self.offer(batch.sequence, Parcel::Input(Input::Heard { rank, batch }));
+        self.offer(batch.sequence, Parcel::Input {
+            rank,
+            input: Input::Heard { rank, batch },
+        });
     }
 
     /// The source says how far it is.
@@ -134,7 +137,8 @@ impl Ear {
         };
         if let Ok(room) = self.lane.reserve().await {
             let rank = self.rank;
-            room.send(Parcel::Input(Input::Overflowed { rank, highest }));
+            let input = Input::Overflowed { rank, highest };
+            room.send(Parcel::Input { rank, input });
         }
         self.overflow = None;
     }
@@ -144,13 +148,15 @@ impl Ear {
             self.flushed().await;
         }
         // If the lane is gone, so are we soon.
-        let _ = self.lane.send(Parcel::Input(input)).await;
+        let rank = self.rank;
+        let _ = self.lane.send(Parcel::Input { rank, input }).await;
     }
 
     fn offer(&mut self, sequence: Sequence, parcel: Parcel) {
         if let Some(Overflow { highest }) = self.overflow {
             let rank = self.rank;
-            let told = self.lane.try_send(Parcel::Input(Input::Overflowed { rank, highest }));
+            let input = Input::Overflowed { rank, highest };
+            let told = self.lane.try_send(Parcel::Input { rank, input });
             self.overflow = told.is_err().then_some(Overflow { highest });
         }
         if self.overflow.is_some() || self.lane.try_send(parcel).is_err() {
@@ -195,7 +201,12 @@ impl Voice {
 
     /// A part of the answer, of the rank that it says it is about.
     pub async fn say_of(&self, rank: RankId, part: Part) {
-        let (ask, parcel) = (self.ask, |reply| Parcel::Input(Input::Reply(reply)));
-        let _ = self.lane.send(parcel(Reply { ask, rank, part })).await;
+        let input = Input::Reply(Reply {
+            ask: self.ask,
+            rank,
+            part,
+        });
+        let rank = self.rank;
+        let _ = self.lane.send(Parcel::Input { rank, input }).await;
     }
 }

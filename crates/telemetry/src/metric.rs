@@ -35,6 +35,11 @@ impl Counter {
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
+    /// A part of it that was `before` is `now`: for a sum of what several keep.
+    pub fn shift(&self, before: u64, now: u64) {
+        self.0.fetch_add(now.wrapping_sub(before), Relaxed);
+    }
+
     /// It is now `value`.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
