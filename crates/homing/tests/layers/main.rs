@@ -79,6 +79,19 @@ fn what_keeps_the_rules_is_not_reported() {
 }
 
 #[test]
+fn what_a_build_tool_needs_is_no_breach_but_what_stands_beside_it_is() {
+    let needs = |needed: &'static [&str]| {
+        move |facts: &mut Facts| {
+            let needed = needed.iter().map(|&name| name.to_owned()).collect();
+            facts.locked.insert("arc-swap".to_owned(), needed);
+            facts.locked.insert("cc".to_owned(), vec!["getrandom".to_owned()]);
+        }
+    };
+    assert_eq!(broken(needs(&["cc"])), "");
+    found(needs(&["cc", "getrandom"]), "index is pure but needs getrandom");
+}
+
+#[test]
 fn a_dependency_on_a_lower_row_is_found() {
     found(
         |facts| facts.crates[0].dependencies.push("index".to_owned()),

@@ -51,6 +51,10 @@ const IMPURE_PACKAGES: &[&str] = &[
     "zeromq",
 ];
 
+/// Packages that run while others are built and are never part of the product. What they need is not looked at: the lock
+/// file does not tell what is needed for building apart.
+const BUILD_TOOLS: &[&str] = &["cc", "pkg-config"];
+
 /// What a pure crate must not name. A path below one of these is one of these.
 const IMPURE_PATHS: &[&str] = &[
     "dbg!",
@@ -170,6 +174,9 @@ fn package_breaches(facts: &Facts, krate: &CrateFacts) -> Vec<String> {
         seen.push(package);
         if IMPURE_PACKAGES.contains(&package) {
             breaches.push(format!("{} is pure but needs {package} ({way})", krate.name));
+            continue;
+        }
+        if BUILD_TOOLS.contains(&package) {
             continue;
         }
         let next = match facts.member(package) {
