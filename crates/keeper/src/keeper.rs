@@ -166,7 +166,10 @@ impl Keeper {
     /// How things are now.
     pub async fn view(&self) -> Result<View, KeeperGone> {
         let (reply, view) = oneshot::channel();
-        self.orders.send(Order::View(reply)).await.map_err(|_| KeeperGone::Ended)?;
+        self.orders
+            .send(Order::View(reply))
+            .await
+            .map_err(|_| KeeperGone::Ended)?;
         view.await.map_err(|_| KeeperGone::Ended)
     }
 

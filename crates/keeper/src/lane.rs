@@ -136,7 +136,9 @@ impl Lane {
                 sequence,
                 payload,
             } => {
-                let Some(listener) = self.listeners.get_mut(&rank) else { return };
+                let Some(listener) = self.listeners.get_mut(&rank) else {
+                    return;
+                };
                 match listener.decode(sequence, &payload, &self.metrics) {
                     Read::Batch(batch) => listener.pass(Input::Heard { rank, batch }),
                     Read::Foreign => {}
@@ -153,7 +155,9 @@ impl Lane {
                 sequence,
                 payload,
             } => {
-                let Some(listener) = self.listeners.get_mut(&rank) else { return };
+                let Some(listener) = self.listeners.get_mut(&rank) else {
+                    return;
+                };
                 let part = match listener.decode(sequence, &payload, &self.metrics) {
                     Read::Batch(batch) => Part::Batch(batch),
                     Read::Foreign | Read::Broken => Part::Failed,
@@ -180,12 +184,15 @@ impl Listener {
     }
 
     fn decode(&mut self, sequence: Sequence, payload: &[u8], metrics: &Metrics) -> Read {
-        let Some(decoder) = &mut self.decoder else { return Read::Broken };
+        let Some(decoder) = &mut self.decoder else {
+            return Read::Broken;
+        };
         let decoded = match decoder.decode(sequence, payload) {
             Ok(decoded) => decoded,
             Err(error) => {
                 metrics.wire.broken_batches.add(1);
-                self.trouble.set(Some(format!("batch {sequence} cannot be read: {error}")));
+                self.trouble
+                    .set(Some(format!("batch {sequence} cannot be read: {error}")));
                 return Read::Broken;
             }
         };

@@ -26,7 +26,7 @@ mod source;
 mod tally;
 mod writer;
 
-pub use agent::AgentSource;
+pub use agent::{AgentConfig, AgentSource};
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
 pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};

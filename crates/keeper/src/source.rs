@@ -111,16 +111,26 @@ impl Ear {
     /// A batch came, as the engine wrote it. Dropped if the lane is full.
     pub fn heard(&mut self, sequence: Sequence, payload: Bytes) {
         let rank = self.rank;
-        self.offer(sequence, Parcel::Live { rank, sequence, payload });
+        self.offer(
+            sequence,
+            Parcel::Live {
+                rank,
+                sequence,
+                payload,
+            },
+        );
     }
 
     /// A batch came that an agent has decoded. Dropped if the lane is full.
     pub fn heard_decoded(&mut self, batch: KvBatch) {
         let rank = self.rank;
-        self.offer(batch.sequence, Parcel::Input {
-            rank,
-            input: Input::Heard { rank, batch },
-        });
+        self.offer(
+            batch.sequence,
+            Parcel::Input {
+                rank,
+                input: Input::Heard { rank, batch },
+            },
+        );
     }
 
     /// The source says how far it is.

@@ -23,7 +23,11 @@ pub(crate) struct Tally {
 pub(crate) fn decoded(decoded: &Decoded, metrics: &Metrics) {
     metrics.wire.decoded_batches.add(1);
     for (reason, count) in decoded.skipped.iter() {
-        metrics.wire.skipped_events.of(Skip::ALL[reason as usize]).add(u64::from(count));
+        metrics
+            .wire
+            .skipped_events
+            .of(Skip::ALL[reason as usize])
+            .add(u64::from(count));
     }
 }
 
@@ -54,7 +58,11 @@ impl Tally {
         }
         for state in ViewState::ALL {
             let place = state as usize;
-            metrics.feed.tracked_ranks.of(state).shift(self.states[place], states[place]);
+            metrics
+                .feed
+                .tracked_ranks
+                .of(state)
+                .shift(self.states[place], states[place]);
         }
         self.states = states;
         self.tell_index(feed, metrics);
@@ -91,7 +99,9 @@ fn tell_rank(told: &Counters, now: &Counters, metrics: &Metrics) {
     to.lane_overflows.add(now.overflows - told.overflows);
     to.idle_probes.add(now.probes - told.probes);
     to.begun_repairs.of(RepairKind::Replay).add(now.replays - told.replays);
-    to.begun_repairs.of(RepairKind::Rebuild).add(now.rebuilds - told.rebuilds);
+    to.begun_repairs
+        .of(RepairKind::Rebuild)
+        .add(now.rebuilds - told.rebuilds);
     to.begun_repairs.of(RepairKind::List).add(now.lists - told.lists);
     to.failed_tries.add(now.failed_tries - told.failed_tries);
     to.failed_repairs.add(now.failed_repairs - told.failed_repairs);
@@ -103,7 +113,8 @@ fn tell_rank(told: &Counters, now: &Counters, metrics: &Metrics) {
     let ended = now.repaired - told.repaired;
     for _ in 0..ended {
         // Those that ended within one tick are told apart by their mean only.
-        to.repair_duration.observe(Duration::from_millis((now.repair_ms - told.repair_ms) / ended));
+        to.repair_duration
+            .observe(Duration::from_millis((now.repair_ms - told.repair_ms) / ended));
     }
 }
 
