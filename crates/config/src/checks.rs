@@ -3,7 +3,8 @@
 //! Ranges are checked knob by knob; what two knobs must be to each other is said here, once. A check that fails names
 //! both, with what they were set to and where.
 
-use crate::config::{CacheView, Config};
+use crate::choices::CacheView;
+use crate::config::Config;
 use crate::table::KnobId;
 
 /// A rule about two knobs.
@@ -38,6 +39,20 @@ pub static CHECKS: &[Check] = &[
         right: KnobId::Capacity,
         when: "",
         holds: |config| config.index.orphans_per_rank <= config.index.capacity,
+    },
+    Check {
+        left: KnobId::FeedRepairTimeout,
+        rule: "must not exceed",
+        right: KnobId::FeedRepairLimit,
+        when: "",
+        holds: |config| config.feed.repair_timeout <= config.feed.repair_limit,
+    },
+    Check {
+        left: KnobId::AgentHeartbeat,
+        rule: "must not exceed",
+        right: KnobId::FeedVerifyWithin,
+        when: "",
+        holds: |config| config.agent.heartbeat <= config.feed.verify_within,
     },
     Check {
         left: KnobId::DemoWorkers,

@@ -3,74 +3,43 @@
 //! Small structs of domain types. A value of [`Config`] comes from [`crate::resolve()`] only, so whoever holds one knows
 //! that every field is in its range and that all checks across fields hold.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use homing_domain::{BlockSize, Blocks, HashSeed};
+use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
+use homing_feed::FeedConfig;
 use homing_index::Copies;
 
-use crate::knob::{Choice, Value};
+use crate::choices::{COPIES, CacheView};
+use crate::knob::Value;
 use crate::table::KnobId;
-
-macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $( $(#[doc = $doc])+ $variant, )+
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$( Self::$variant ),+];
-            /// Their words, in the same order.
-            pub const CHOICES: &'static [Choice] = &[$( Choice {
-                name: $word,
-                doc: concat!($($doc),+).trim_ascii(),
-            } ),+];
-        }
-    };
-}
-
-choice!(
-    /// Where knowledge of the engines' caches comes from.
-    CacheView {
-        /// Engines report what they store and remove, and the index is exact.
-        Events = "events",
-        /// Engines report nothing; what was routed to a rank is taken to be there for a while.
-        Approximate = "approximate",
-        /// Nothing is known and nothing is kept.
-        None = "none",
-    }
-);
-
-/// How a repeated announcement can be understood, in the order of [`COPIES_CHOICES`].
-const COPIES: [Copies; 2] = [Copies::Counted, Copies::Set];
-
-/// The words for [`Copies`], which belongs to the index.
-pub(crate) const COPIES_CHOICES: &[Choice] = &[
-    Choice {
-        name: "counted",
-        doc: "The engine holds one more copy, and will remove each.",
-    },
-    Choice {
-        name: "set",
-        doc: "The engine repeats itself; one removal removes the block.",
-    },
-];
+use crate::worker::{WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Tokens per block.
     pub block_size: BlockSize,
+    /// The model of workers and requests that do not name one.
+    pub model: ModelName,
     /// The seed of the block hash.
     pub hash_seed: HashSeed,
     /// What an index may keep.
     pub index: IndexLimits,
+    /// `homing index`.
+    pub indexer: Indexer,
+    /// What keeps views right.
+    pub feed: FeedLimits,
+    /// How events come in.
+    pub events: Events,
+    /// `homing agent`.
+    pub agent: Agent,
     /// The view of engines that report nothing.
     pub approximate: Approximate,
     /// The workload of `homing demo`.
     pub demo: Demo,
+    /// The workers, in the order in which they were written.
+    pub workers: Vec<WorkerSpec>,
 }
 
 /// What an index may keep, and how it reads its events.
@@ -88,6 +57,72 @@ pub struct IndexLimits {
     pub copies: Copies,
     /// The time over which uses are counted.
     pub heat_window: Duration,
+}
+
+/// `homing index`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Indexer {
+    /// Where it listens.
+    pub listen: SocketAddr,
+}
+
+/// What keeps views right: limits and times of the feed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedLimits {
+    /// The time within which a live view was verified.
+    pub verify_within: Duration,
+    /// Batches kept per rank during a repair.
+    pub buffer_batches: u32,
+    /// Blocks in them.
+    pub buffer_blocks: Blocks,
+    /// Repairs under way at once.
+    pub max_repairs: u32,
+    /// When a repair that brings nothing is tried again.
+    pub repair_timeout: Duration,
+    /// The longest that one try may take.
+    pub repair_limit: Duration,
+    /// The pause after the first failed try.
+    pub backoff_base: Duration,
+    /// Tries before a repair has failed for good.
+    pub repair_tries: u32,
+    /// Repairs in a row that count as a failure.
+    pub repairs_in_a_row: u32,
+    /// When a failed repair is begun again.
+    pub retry_after: Duration,
+    /// Unknown removals within `drift_window` that are evidence of drift.
+    pub drift_unknown_removals: u32,
+    /// The time over which they are counted.
+    pub drift_window: Duration,
+    /// The least time between repairs because of drift.
+    pub drift_cooldown: Duration,
+}
+
+/// How events come in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Events {
+    /// Threads that decode and hash.
+    pub threads: u32,
+    /// Batches that may wait in a lane.
+    pub lane_batches: u32,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How often a quiet connection is tested.
+    pub heartbeat: Duration,
+    /// The longest message that is read, in bytes.
+    pub max_message_bytes: u64,
+}
+
+/// `homing agent`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Batches kept per rank for those who watch.
+    pub ring_batches: u32,
+    /// How often those who watch are told how far it is.
+    pub heartbeat: Duration,
+    /// How often engines that are polled are polled.
+    pub poll_interval: Duration,
 }
 
 /// The view of engines that report nothing.
@@ -117,7 +152,17 @@ pub struct Demo {
 }
 
 impl Config {
-    /// The configuration that `value` describes. The values must have come out of [`crate::Knob::parse`] of their knobs,
+    /// What holds for workers that do not say it themselves.
+    pub fn worker_defaults(&self) -> WorkerDefaults {
+        WorkerDefaults {
+            model: self.model.clone(),
+            block_size: self.block_size,
+            cache_view: self.index.cache_view,
+            copies: self.index.copies,
+        }
+    }
+
+    /// The configuration that `value` describes, without workers. The values must have come out of [`crate::Knob::parse`] of their knobs,
     /// which has checked kind and range.
     pub(crate) fn build(value: impl Fn(KnobId) -> Value) -> Self {
         let count = |id| match value(id) {
@@ -137,11 +182,22 @@ impl Config {
             Value::Choice(place) => place,
             other => unreachable!("{id:?} is {other:?}, not a choice"),
         };
+        let address = |id| match value(id) {
+            Value::Address(address) => address,
+            other => unreachable!("{id:?} is {other:?}, not an address"),
+        };
+        let Value::Size(max_message_bytes) = value(KnobId::EventsMaxMessage) else {
+            unreachable!("the longest message is not a size");
+        };
+        let Value::Name(model) = value(KnobId::Model) else {
+            unreachable!("the model is not a name");
+        };
         let Value::Seed(hash_seed) = value(KnobId::HashSeed) else {
             unreachable!("the hash seed is not a seed");
         };
         Self {
             block_size: BlockSize::new(small(KnobId::BlockSize)).expect("the range of block sizes begins above 0"),
+            model: ModelName::new(model),
             hash_seed,
             index: IndexLimits {
                 cache_view: CacheView::ALL[choice(KnobId::CacheView)],
@@ -150,6 +206,37 @@ impl Config {
                 orphans_per_rank: Blocks(small(KnobId::OrphansPerRank)),
                 copies: COPIES[choice(KnobId::Copies)],
                 heat_window: time(KnobId::HeatWindow),
+            },
+            indexer: Indexer {
+                listen: address(KnobId::IndexListen),
+            },
+            feed: FeedLimits {
+                verify_within: time(KnobId::FeedVerifyWithin),
+                buffer_batches: small(KnobId::FeedBufferBatches),
+                buffer_blocks: Blocks(small(KnobId::FeedBufferBlocks)),
+                max_repairs: small(KnobId::FeedMaxRepairs),
+                repair_timeout: time(KnobId::FeedRepairTimeout),
+                repair_limit: time(KnobId::FeedRepairLimit),
+                backoff_base: time(KnobId::FeedBackoffBase),
+                repair_tries: small(KnobId::FeedRepairTries),
+                repairs_in_a_row: small(KnobId::FeedRepairsInARow),
+                retry_after: time(KnobId::FeedRetryAfter),
+                drift_unknown_removals: small(KnobId::FeedDriftUnknownRemovals),
+                drift_window: time(KnobId::FeedDriftWindow),
+                drift_cooldown: time(KnobId::FeedDriftCooldown),
+            },
+            events: Events {
+                threads: small(KnobId::EventsThreads),
+                lane_batches: small(KnobId::EventsLaneBatches),
+                connect_timeout: time(KnobId::EventsConnectTimeout),
+                heartbeat: time(KnobId::EventsHeartbeat),
+                max_message_bytes,
+            },
+            agent: Agent {
+                listen: address(KnobId::AgentListen),
+                ring_batches: small(KnobId::AgentRingBatches),
+                heartbeat: time(KnobId::AgentHeartbeat),
+                poll_interval: time(KnobId::AgentPollInterval),
             },
             approximate: Approximate {
                 ttl: time(KnobId::ApproximateTtl),
@@ -163,7 +250,32 @@ impl Config {
                 cache: Blocks(small(KnobId::DemoCache)),
                 seed: count(KnobId::DemoSeed),
             },
+            workers: Vec::new(),
         }
+    }
+}
+
+impl FeedLimits {
+    /// The same for the feed itself, which draws its jitter from `seed`.
+    pub fn to_feed(&self, seed: u64) -> FeedConfig {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).expect("ranges of times end far below");
+        let feed = FeedConfig {
+            verify_within_ms: millis(self.verify_within),
+            buffer_batches: self.buffer_batches as usize,
+            buffer_blocks: self.buffer_blocks.0 as usize,
+            max_repairs: self.max_repairs as usize,
+            repair_timeout_ms: millis(self.repair_timeout),
+            repair_limit_ms: millis(self.repair_limit),
+            backoff_base_ms: millis(self.backoff_base),
+            repair_tries: self.repair_tries,
+            repairs_in_a_row: self.repairs_in_a_row,
+            retry_after_ms: millis(self.retry_after),
+            drift_unknown_removals: self.drift_unknown_removals,
+            drift_window_ms: millis(self.drift_window),
+            drift_cooldown_ms: millis(self.drift_cooldown),
+            ..FeedConfig::default()
+        };
+        FeedConfig { seed, ..feed }
     }
 }
 
@@ -174,5 +286,17 @@ impl Default for Config {
             let knob = id.knob();
             knob.parse(knob.default).expect("a test parses every default")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_the_feed_are_its_own() {
+        let own = FeedConfig::default();
+        let ours = Config::default().feed.to_feed(own.seed);
+        assert_eq!(format!("{ours:?}"), format!("{own:?}"));
     }
 }

@@ -6,7 +6,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use homing_domain::{BlockSize, ModelName};
+
 use crate::resolve::{Setting, Source};
+use crate::worker::{MAX_WORKERS, WorkerName, WorkerProblem};
 
 /// One thing that is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +79,45 @@ pub enum Problem {
         /// When the rule applies; empty if always.
         when: &'static str,
     },
+    /// Something is wrong with a worker.
+    #[error("{worker}, {place}: {problem}")]
+    Worker {
+        /// Which one.
+        worker: WorkerName,
+        /// Where it was written.
+        place: Source,
+        /// What is wrong.
+        problem: Box<WorkerProblem>,
+    },
+    /// The file names workers in another way than it can.
+    #[error("{file}: workers are written as tables that begin with [[worker]]")]
+    NotWorkers {
+        /// The file.
+        file: String,
+    },
+    /// There are more workers than can be.
+    #[error("there are {count} workers, {place}: must be {MAX_WORKERS} at most")]
+    TooManyWorkers {
+        /// How many.
+        count: usize,
+        /// Where they were written.
+        place: Source,
+    },
+    /// The workers of one index have more ranks than it can hold.
+    #[error("workers of model `{model}` with {block_size} have {ranks} ranks in all, {place}: must not exceed `{}` = {}, {}",
+        .limit.knob().path, .limit.shown(), .limit.source)]
+    TooManyRanks {
+        /// Their model.
+        model: ModelName,
+        /// Their block size.
+        block_size: BlockSize,
+        /// Their ranks.
+        ranks: u32,
+        /// Where the workers were written.
+        place: Source,
+        /// What bounds them.
+        limit: Box<Setting>,
+    },
 }
 
 /// What was typed, or that it is not shown.
@@ -109,7 +151,7 @@ fn lines(problems: &[Problem]) -> String {
     lines.join("\n")
 }
 
-fn suggestion(nearest: Option<&'static str>) -> String {
+pub(crate) fn suggestion(nearest: Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 

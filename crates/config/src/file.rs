@@ -1,7 +1,7 @@
 //! What does the file say?
 //!
 //! TOML; a section per first part of a path. Numbers may be bare or quoted with a unit: `ttl = 120`, `ttl = "2m"`.
-//! A key that no knob has is a problem, and the nearest name is suggested: a misspelt setting that is silently ignored is
+//! Workers are tables of their own, `[[worker]]`. A key that no knob has is a problem, and the nearest name is suggested: a misspelt setting that is silently ignored is
 //! worse than one that stops the start.
 
 use toml::{Table, Value as Toml};
@@ -10,12 +10,23 @@ use crate::error::{Problem, Shown};
 use crate::knob::Knob;
 use crate::resolve::{FileText, Source};
 use crate::table::{KNOBS, KnobId};
+use crate::worker::FILE_KEY;
+use crate::worker::written::Written;
 
-/// The settings of `file`, as text. What is wrong with it goes to `problems`.
-pub(crate) fn read(file: &FileText, problems: &mut Vec<Problem>) -> Vec<(KnobId, String)> {
+/// What a file says.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// Settings, as text.
+    pub settings: Vec<(KnobId, String)>,
+    /// Workers.
+    pub workers: Vec<Written>,
+}
+
+/// What `file` says. What is wrong with it goes to `problems`.
+pub(crate) fn read(file: &FileText, problems: &mut Vec<Problem>) -> Contents {
     let mut reading = Reading {
         file: &file.name,
-        found: Vec::new(),
+        found: Contents::default(),
         problems,
     };
     match file.text.parse::<Table>() {
@@ -31,7 +42,7 @@ pub(crate) fn read(file: &FileText, problems: &mut Vec<Problem>) -> Vec<(KnobId,
 
 struct Reading<'a> {
     file: &'a str,
-    found: Vec<(KnobId, String)>,
+    found: Contents,
     problems: &'a mut Vec<Problem>,
 }
 
@@ -45,6 +56,10 @@ impl Reading<'_> {
             };
             match (KnobId::of_path(&path), value) {
                 (Some(id), value) => self.setting(id, value),
+                (None, Toml::Array(workers)) if path == FILE_KEY => self.workers(workers),
+                (None, _) if path == FILE_KEY => self.problems.push(Problem::NotWorkers {
+                    file: self.file.to_owned(),
+                }),
                 (None, Toml::Table(inner)) if is_section(&path) => self.table(&path, inner),
                 (None, _) => self.problems.push(Problem::UnknownKey {
                     file: self.file.to_owned(),
@@ -53,6 +68,13 @@ impl Reading<'_> {
                 }),
             }
         }
+    }
+
+    fn workers(&mut self, workers: &[Toml]) {
+        let place = || Source::File(self.file.to_owned());
+        let numbered = workers.iter().zip(1..);
+        let written = numbered.map(|(worker, number)| Written::from_toml(worker, number, place()));
+        self.found.workers = written.collect();
     }
 
     fn setting(&mut self, id: KnobId, value: &Toml) {
@@ -71,7 +93,7 @@ impl Reading<'_> {
                 return;
             }
         };
-        self.found.push((id, text));
+        self.found.settings.push((id, text));
     }
 }
 
@@ -82,7 +104,7 @@ fn is_section(path: &str) -> bool {
 /// The knob that someone who wrote `path` probably meant: of all names the one with the fewest edits, if those are few;
 /// else one whose last part is spelt the same in another section.
 fn nearest(path: &str) -> Option<&'static str> {
-    let names = KNOBS.iter().map(|knob| knob.path);
+    let names = KNOBS.iter().map(|knob| knob.path).chain([FILE_KEY]);
     let (edits, name) = names
         .map(|name| (strsim::damerau_levenshtein(path, name), name))
         .min()?;

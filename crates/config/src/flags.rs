@@ -3,16 +3,18 @@
 //! Every knob is a flag of every subcommand that reads settings. A subcommand that has a section of its own also takes
 //! that section's flags without the section's name: `homing demo --workers 4` is `homing demo --demo-workers 4`.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::table::KnobId;
+use crate::worker::keys::WorkerKey;
+use crate::worker::{self, MAX_WORKERS};
 
 /// The flag that names the file.
 pub const FILE_FLAG: &str = "config";
 /// The variable that names the file.
 pub const FILE_VARIABLE: &str = "HOMING_CONFIG";
 
-/// Adds the flags of all knobs, and the one that names the file, to a subcommand.
+/// Adds the flags of all knobs, and those that name the file and the workers, to a subcommand.
 pub fn with_flags(command: Command) -> Command {
     let own_section = command.get_name().to_owned();
     let file = Arg::new(FILE_FLAG)
@@ -20,7 +22,7 @@ pub fn with_flags(command: Command) -> Command {
         .value_name("FILE")
         .help(format!("The TOML file to read settings from [env: {FILE_VARIABLE}]"))
         .help_heading("Settings");
-    let command = command.arg(file).after_help(
+    let command = command.arg(file).arg(worker_flag()).after_help(
         "Every setting is also a variable (--index-max-ranks is HOMING_INDEX_MAX_RANKS) and a key of the file (max-ranks in \
          section [index]). A flag wins over a variable, a variable over the file.",
     );
@@ -36,6 +38,28 @@ pub fn given(matches: &ArgMatches) -> Vec<(KnobId, String)> {
         Some((id, text.clone()))
     };
     KnobId::ALL.iter().filter_map(given).collect()
+}
+
+/// The workers that flags named.
+pub fn workers(matches: &ArgMatches) -> Vec<String> {
+    let given = matches.get_many::<String>(worker::FLAG);
+    given.map_or_else(Vec::new, |texts| texts.cloned().collect())
+}
+
+fn worker_flag() -> Arg {
+    let keys = WorkerKey::ALL.iter().filter(|key| **key != WorkerKey::Url);
+    let keys: Vec<&str> = keys.map(|key| key.name()).collect();
+    Arg::new(worker::FLAG)
+        .long(worker::FLAG)
+        .value_name(worker::SYNTAX)
+        .action(ArgAction::Append)
+        .help(format!(
+            "A worker and what is to be known about it; once for each of up to {MAX_WORKERS}. Keys: {} [env: {}, \
+             separated by white space]",
+            keys.join(", "),
+            worker::VARIABLE
+        ))
+        .help_heading("Settings")
 }
 
 fn flag(id: KnobId, own_section: &str) -> Arg {
@@ -78,6 +102,20 @@ mod tests {
         assert_eq!(parse(&["--workers", "4"]), [(KnobId::DemoWorkers, "4".to_owned())]);
         let other = with_flags(Command::new("config").no_binary_name(true));
         assert!(other.try_get_matches_from(["--workers", "4"]).is_err());
+    }
+
+    #[test]
+    fn workers_are_given_one_by_one_and_keep_their_order() {
+        let command = with_flags(Command::new("demo").no_binary_name(true));
+        let matches = command.try_get_matches_from(["--worker", "b", "--workers", "4", "--worker=a,x=y"]);
+        assert_eq!(workers(&matches.unwrap()), ["b", "a,x=y"]);
+    }
+
+    #[test]
+    fn every_section_can_be_a_subcommand() {
+        for &id in KnobId::ALL {
+            with_flags(Command::new(id.knob().section())).debug_assert();
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! What is a knob, and which values does it take?
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use homing_domain::HashSeed;
 
 use crate::quantity;
+use crate::words;
 
 /// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
 #[derive(Debug)]
@@ -28,10 +30,16 @@ pub enum Kind {
     Count(Unit, RangeInclusive<u64>),
     /// A length of time. The range is in milliseconds.
     Time(RangeInclusive<u64>),
+    /// A number of bytes.
+    Size(RangeInclusive<u64>),
     /// A share of something.
     Ratio(RangeInclusive<f64>),
     /// One of a few words.
     Choice(&'static [Choice]),
+    /// A name that someone else gave: of a model.
+    Name,
+    /// An IP address with a port, to listen on.
+    Address,
     /// `public`, or a secret of up to 32 hexadecimal digits.
     Seed,
 }
@@ -41,10 +49,20 @@ pub enum Kind {
 pub enum Unit {
     /// Tokens.
     Tokens,
+    /// Batches of events.
+    Batches,
     /// Blocks.
     Blocks,
     /// Ranks.
     Ranks,
+    /// Repairs.
+    Repairs,
+    /// Removals.
+    Removals,
+    /// Threads.
+    Threads,
+    /// Tries.
+    Tries,
     /// Workers.
     Workers,
     /// Sessions.
@@ -65,16 +83,22 @@ pub struct Choice {
 }
 
 /// What a knob was set to: of the right kind and in range.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Of a [`Kind::Count`].
     Count(u64),
     /// Of a [`Kind::Time`].
     Time(Duration),
+    /// Of a [`Kind::Size`].
+    Size(u64),
     /// Of a [`Kind::Ratio`].
     Ratio(f64),
     /// Of a [`Kind::Choice`]: the place of the word in its list.
     Choice(usize),
+    /// Of a [`Kind::Name`].
+    Name(String),
+    /// Of a [`Kind::Address`].
+    Address(SocketAddr),
     /// Of a [`Kind::Seed`].
     Seed(HashSeed),
 }
@@ -122,11 +146,16 @@ impl Knob {
             Kind::Time(range) => {
                 within(range, quantity::millis(text)).map(|millis| Value::Time(Duration::from_millis(millis)))
             }
+            Kind::Size(range) => within(range, quantity::size(text)).map(Value::Size),
             Kind::Ratio(range) => within(range, quantity::ratio(text)).map(Value::Ratio),
             Kind::Choice(choices) => {
                 let place = choices.iter().position(|choice| choice.name == text);
                 place.map(Value::Choice).ok_or(Refusal::Malformed)
             }
+            Kind::Name => words::is_word(text)
+                .then(|| Value::Name(text.to_owned()))
+                .ok_or(Refusal::Malformed),
+            Kind::Address => text.parse().map(Value::Address).map_err(|_| Refusal::Malformed),
             Kind::Seed => quantity::seed(text).map(Value::Seed).ok_or(Refusal::Malformed),
         }
     }
@@ -139,6 +168,9 @@ impl Knob {
             (Value::Seed(_), _) => "(secret)".to_owned(),
             (Value::Count(count), _) => quantity::show_count(*count),
             (Value::Time(time), _) => quantity::show_millis(time.as_millis() as u64),
+            (Value::Size(bytes), _) => quantity::show_size(*bytes),
+            (Value::Name(name), _) => name.clone(),
+            (Value::Address(address), _) => address.to_string(),
             (Value::Ratio(ratio), _) => ratio.to_string(),
             (Value::Choice(place), _) => unreachable!("choice {place} of `{}`, which has none", self.path),
         }
@@ -169,11 +201,17 @@ impl fmt::Display for Kind {
                 );
                 write!(f, "{low} to {high}")
             }
+            Self::Size(range) => {
+                let (low, high) = (quantity::show_size(*range.start()), quantity::show_size(*range.end()));
+                write!(f, "{low} to {high}")
+            }
             Self::Ratio(range) => write!(f, "{} to {}", range.start(), range.end()),
             Self::Choice(choices) => {
                 let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
                 f.write_str(&names.join(" | "))
             }
+            Self::Name => f.write_str(words::EXPECTED),
+            Self::Address => f.write_str("an IP address with a port"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
         }
     }
@@ -183,8 +221,13 @@ impl Unit {
     fn suffix(self) -> &'static str {
         match self {
             Self::Tokens => " tokens",
+            Self::Batches => " batches",
             Self::Blocks => " blocks",
             Self::Ranks => " ranks",
+            Self::Repairs => " repairs",
+            Self::Removals => " removals",
+            Self::Threads => " threads",
+            Self::Tries => " tries",
             Self::Workers => " workers",
             Self::Sessions => " sessions",
             Self::Turns => " turns",
@@ -218,6 +261,41 @@ mod tests {
         assert_eq!(RANKS.parse("1"), Err(Refusal::OutOfRange));
         assert_eq!(RANKS.parse("10"), Err(Refusal::OutOfRange));
         assert_eq!(RANKS.parse("nine"), Err(Refusal::Malformed));
+    }
+
+    #[test]
+    fn an_address_is_an_ip_address_with_a_port() {
+        let listen = Knob {
+            kind: Kind::Address,
+            ..RANKS
+        };
+        for good in ["127.0.0.1:7500", "0.0.0.0:0", "[::1]:65535", "[::]:7500"] {
+            let value = listen.parse(good).unwrap();
+            assert_eq!(listen.show(&value), good);
+        }
+        for bad in [
+            "",
+            "7500",
+            ":7500",
+            "127.0.0.1",
+            "localhost:7500",
+            "::1:7500",
+            "127.0.0.1:65536",
+        ] {
+            assert_eq!(listen.parse(bad), Err(Refusal::Malformed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_bytes_in_a_range() {
+        let size = Knob {
+            kind: Kind::Size(1024..=1 << 30),
+            ..RANKS
+        };
+        assert_eq!(size.parse("1Ki"), Ok(Value::Size(1024)));
+        assert_eq!(size.parse("1023"), Err(Refusal::OutOfRange));
+        assert_eq!(size.parse("much"), Err(Refusal::Malformed));
+        assert_eq!(size.kind.to_string(), "1KiB to 1GiB");
     }
 
     #[test]

@@ -12,13 +12,16 @@
 //! **Invariant:** a secret is never shown, neither in an error nor in a listing nor by `Debug`.
 //!
 //! - [`table`]: the knobs, and [`knob`]: what a knob is;
-//! - [`quantity`]: how numbers with units are written;
+//! - [`quantity`]: how numbers with units are written, [`choices`]: which words stand for a choice, [`words`]: which
+//!   names can be passed on;
+//! - [`mod@worker`]: the workers, which are written in the same way everywhere;
 //! - [`mod@config`]: the typed result, and [`checks`]: what must hold between its fields;
 //! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
 //!   real ones;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
 pub mod checks;
+pub mod choices;
 pub mod config;
 pub mod error;
 pub mod file;
@@ -29,10 +32,14 @@ pub mod quantity;
 pub mod reference;
 pub mod resolve;
 pub mod table;
+pub mod words;
+pub mod worker;
 
-pub use config::{Approximate, CacheView, Config, Demo, IndexLimits};
+pub use choices::{CacheView, Dialect};
+pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, colour, load};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
+pub use worker::{Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, WorkerDefaults, WorkerLabel, WorkerSpec};

@@ -10,6 +10,7 @@ use crate::error::{Problem, Rejected};
 use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
 use crate::resolve::{FileText, Inputs, Resolved, resolve};
 use crate::table::KnobId;
+use crate::worker;
 
 /// Whether to write with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub fn load(matches: &ArgMatches) -> Result<Resolved, Rejected> {
     resolve(&Inputs {
         flags: flags::given(matches),
         variables: variables(),
+        worker_flags: flags::workers(matches),
+        worker_variable: variable(worker::VARIABLE).unwrap_or_default(),
         file,
     })
 }
@@ -62,8 +65,12 @@ fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
 /// up from the names of services.
 fn variables() -> Vec<(KnobId, String)> {
     let read = |&id: &KnobId| {
-        let value = env::var_os(id.knob().variable())?;
-        Some((id, value.to_string_lossy().into_owned()))
+        let value = variable(&id.knob().variable())?;
+        Some((id, value))
     };
     KnobId::ALL.iter().filter_map(read).collect()
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -1,6 +1,7 @@
 //! How are numbers with units written?
 //!
 //! - counts: `4096`, `1_000_000`, `64Ki`, `16Mi`, `1Gi` (powers of 1024), `10k`, `5M`, `1G` (powers of 1000), `2^26`;
+//! - sizes: counts of bytes, to which a `B` may be added: `64MiB`, `64Mi`, `4096`;
 //! - times: `500ms`, `120s`, `2m`, `1h`; a plain number is seconds, and `1.5s` is allowed;
 //! - ratios: `0.8` or `80%`;
 //! - seeds: `public` or hexadecimal digits.
@@ -32,6 +33,11 @@ pub fn count(text: &str) -> Option<u64> {
         }
     }
     digits(text)
+}
+
+/// A number of bytes.
+pub fn size(text: &str) -> Option<u64> {
+    count(text.strip_suffix('B').unwrap_or(text))
 }
 
 /// A time in milliseconds; fractions of one are not kept.
@@ -71,6 +77,16 @@ pub fn show_count(count: u64) -> String {
     } else {
         count.to_string()
     }
+}
+
+/// A size as one would write it: in the largest unit of which it is a whole number.
+pub fn show_size(bytes: u64) -> String {
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if bytes > 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
 }
 
 /// A time as one would write it: in whole hours or seconds where it is some.
@@ -141,6 +157,29 @@ mod tests {
     }
 
     #[test]
+    fn sizes() {
+        let written = [
+            ("64MiB", Some(64 << 20)),
+            ("64Mi", Some(64 << 20)),
+            ("1GB", Some(1_000_000_000)),
+            ("12B", Some(12)),
+            ("2^20", Some(1 << 20)),
+            ("B", None),
+            ("MiB", None),
+            ("64MiBB", None),
+            ("64 MiB", None),
+            ("1.5MiB", None),
+        ];
+        for (text, expected) in written {
+            assert_eq!(size(text), expected, "{text:?}");
+        }
+        assert_eq!(show_size(3 << 20), "3MiB");
+        assert_eq!(show_size(1536 << 20), "1536MiB");
+        assert_eq!(show_size(1000), "1000");
+        assert_eq!(show_size(0), "0");
+    }
+
+    #[test]
     fn times() {
         let written = [
             ("500ms", Some(500)),
@@ -194,13 +233,14 @@ mod tests {
         fn what_is_shown_reads_back(number: u64, shift in 0_u32..64) {
             for number in [number, number >> shift, 1 << shift] {
                 prop_assert_eq!(count(&show_count(number)), Some(number));
+                prop_assert_eq!(size(&show_size(number)), Some(number));
                 prop_assert_eq!(millis(&show_millis(number)), Some(number));
             }
         }
 
         #[test]
         fn no_text_makes_it_panic(text in "\\PC{0,12}") {
-            let _ = (count(&text), millis(&text), ratio(&text), seed(&text));
+            let _ = (count(&text), size(&text), millis(&text), ratio(&text), seed(&text));
         }
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use crate::checks::CHECKS;
 use crate::knob::{Kind, Knob};
 use crate::table::KNOBS;
+use crate::worker::keys::{Form, WorkerKey};
+use crate::worker::{MAX_LABELS, MAX_WORKERS};
 
 const HEAD: &str = "\
 # Settings
@@ -18,7 +20,31 @@ unasked. A key that does not exist is an error; an empty variable counts as unse
 where each value came from.
 
 Counts may be written as `4096`, `1_000`, `64Ki`, `16Mi`, `10k`, `5M` or `2^26`; times as `500ms`, `120s`, `2m`, `1h` (a
-plain number is seconds); ratios as `0.8` or `80%`. In the file, what is not a plain number stands in quotes.
+plain number is seconds); sizes as `64MiB`; ratios as `0.8` or `80%`. In the file, what is not a plain number stands in quotes.
+";
+
+const WORKERS: &str = "
+## Workers
+
+A worker is its address and what else is to be known about it: `URL[,KEY=VALUE]...`. The same is written
+
+- as a flag, once for each: `--worker http://10.0.0.1:8000,events=tcp://10.0.0.1:5557`;
+- as the variable `HOMING_WORKER`, which takes several, separated by spaces or line breaks;
+- as tables of the file:
+
+```toml
+[[worker]]
+url = \"http://10.0.0.1:8000\"
+events = \"tcp://10.0.0.1:5557\"
+replay = \"tcp://10.0.0.1:5567\"
+labels = { zone = \"a\" }
+```
+
+Lists are not mixed: workers of flags replace those of the variable, and they those of the file. Values contain neither
+spaces nor commas, and addresses neither passwords nor queries.
+
+| key | default | allowed | what it says |
+|---|---|---|---|
 ";
 
 /// The page, as it is committed in `docs/reference/config.md`.
@@ -27,6 +53,7 @@ pub fn page() -> String {
     for sections in KNOBS.chunk_by(|a, b| a.section() == b.section()) {
         section(&mut page, sections);
     }
+    workers(&mut page);
     page.push_str("\n## Rules between settings\n\n");
     for check in CHECKS {
         let (left, right) = (check.left.knob().path, check.right.knob().path);
@@ -37,7 +64,34 @@ pub fn page() -> String {
         };
         line(&mut page, format_args!("- `{left}` {} `{right}`{when}.", check.rule));
     }
+    page.push_str("- The ranks of all workers with one model and block size must not exceed `index.max-ranks`.\n");
     page
+}
+
+fn workers(page: &mut String) {
+    page.push_str(WORKERS);
+    for key in WorkerKey::ALL {
+        let facts = key.facts();
+        let allowed = match &facts.form {
+            form @ (Form::Http | Form::Events | Form::Socket | Form::Label) => {
+                format!("`{form}`").replace(" or ", "` or `")
+            }
+            form => form.to_string().replace(" | ", ", "),
+        };
+        line(
+            page,
+            format_args!("| `{}` | {} | {allowed} | {} |", facts.name, facts.default, facts.doc),
+        );
+    }
+    line(
+        page,
+        format_args!(
+            "\nUp to {MAX_WORKERS} workers, each with up to {MAX_LABELS} labels. What does not go together is an error that names \
+             both: `replay` or `topic`\nwithout `events`; `agent` with `events`; `cache-view=events` without a source; a local socket \
+             with several ranks; an address or\nendpoint used twice, ports of all ranks included. `bind:tcp://:PORT` is bound to the \
+             loopback interface."
+        ),
+    );
 }
 
 fn section(page: &mut String, knobs: &[Knob]) {

@@ -1,10 +1,10 @@
 //! How do flags, variables, file and defaults become one configuration?
 //!
 //! Pure: all inputs are arguments. All problems are found in one go, so that an operator corrects them in one go; only
-//! checks across fields wait until each field is right by itself.
+//! checks across fields, and between workers, wait until each field is right by itself.
 //!
 //! **Invariant:** a flag wins over a variable, a variable over the file, the file over the default. A value that loses is
-//! still checked: it would surprise when the winner is taken away.
+//! still checked: it would surprise when the winner is taken away. The list of workers is one value in this.
 
 use std::fmt;
 
@@ -14,6 +14,10 @@ use crate::error::{Problem, Rejected, Shown};
 use crate::file;
 use crate::knob::{Knob, Refusal, Value};
 use crate::table::KnobId;
+use crate::worker::across::Workers;
+use crate::worker::draft::Draft;
+use crate::worker::written::Written;
+use crate::worker::{self, MAX_WORKERS, WorkerName, WorkerSpec};
 
 /// All that was typed.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +26,10 @@ pub struct Inputs {
     pub flags: Vec<(KnobId, String)>,
     /// What the variables said. Empty ones are taken for unset, as templates of containers leave them.
     pub variables: Vec<(KnobId, String)>,
+    /// The workers that flags named, each as one text.
+    pub worker_flags: Vec<String>,
+    /// The workers that the variable named, separated by white space.
+    pub worker_variable: String,
     /// The file, if one was named.
     pub file: Option<FileText>,
 }
@@ -42,6 +50,8 @@ pub struct Resolved {
     pub config: Config,
     /// One per knob, in the order of [`crate::KNOBS`].
     pub settings: Vec<Setting>,
+    /// Where the workers of `config` came from.
+    pub workers_source: Source,
 }
 
 /// What a knob was set to, and where.
@@ -96,16 +106,19 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
     let mut problems = Vec::new();
     let mut settings: Vec<Setting> = KnobId::ALL.iter().map(|&id| default_of(id)).collect();
     // Weakest first: what comes later replaces what came before.
-    for (id, text, source) in layers(inputs, &mut problems) {
+    let file = inputs.file.as_ref().map(|file| file::read(file, &mut problems));
+    let file = file.unwrap_or_default();
+    for (id, text, source) in layers(inputs, file.settings) {
         match parsed(id, &text, &source) {
             Ok(value) => settings[id as usize] = Setting { id, value, source },
             Err(problem) => problems.push(problem),
         }
     }
+    let workers = read_workers(worker_layers(inputs, file.workers), &mut problems);
     if !problems.is_empty() {
         return Err(Rejected { problems });
     }
-    let config = Config::build(|id| settings[id as usize].value);
+    let mut config = Config::build(|id| settings[id as usize].value.clone());
     let broken = CHECKS.iter().filter(|check| !(check.holds)(&config));
     problems.extend(broken.map(|check| Problem::Disagree {
         left: Box::new(settings[check.left as usize].clone()),
@@ -113,19 +126,24 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
         right: Box::new(settings[check.right as usize].clone()),
         when: check.when,
     }));
+    let workers_source = workers.source.clone();
+    config.workers = finish_workers(workers, &config, &settings, &mut problems);
     if problems.is_empty() {
-        Ok(Resolved { config, settings })
+        Ok(Resolved {
+            config,
+            settings,
+            workers_source,
+        })
     } else {
         Err(Rejected { problems })
     }
 }
 
-fn layers(inputs: &Inputs, problems: &mut Vec<Problem>) -> Vec<(KnobId, String, Source)> {
+fn layers(inputs: &Inputs, settings: Vec<(KnobId, String)>) -> Vec<(KnobId, String, Source)> {
     let mut layers = Vec::new();
     if let Some(file) = &inputs.file {
-        let values = file::read(file, problems);
         layers.extend(
-            values
+            settings
                 .into_iter()
                 .map(|(id, text)| (id, text, Source::File(file.name.clone()))),
         );
@@ -137,6 +155,86 @@ fn layers(inputs: &Inputs, problems: &mut Vec<Problem>) -> Vec<(KnobId, String, 
         layers.push((*id, text.clone(), Source::Flag(id.knob().flag())));
     }
     layers
+}
+
+/// Lists of workers, weakest first; none is empty.
+fn worker_layers(inputs: &Inputs, file: Vec<Written>) -> Vec<Vec<Written>> {
+    let written = |texts: Vec<&str>, place: Source| -> Vec<Written> {
+        let numbered = texts.into_iter().zip(1..);
+        numbered
+            .map(|(text, number)| Written::from_text(text, number, place.clone()))
+            .collect()
+    };
+    let variable = inputs.worker_variable.split_whitespace().collect();
+    let flags = inputs.worker_flags.iter().map(String::as_str).collect();
+    let layers = [
+        file,
+        written(variable, Source::Variable(worker::VARIABLE.to_owned())),
+        written(flags, Source::Flag(worker::FLAG.to_owned())),
+    ];
+    layers.into_iter().filter(|workers| !workers.is_empty()).collect()
+}
+
+/// The workers of the strongest list.
+struct Drafts {
+    drafts: Vec<(WorkerName, Draft)>,
+    source: Source,
+}
+
+fn read_workers(layers: Vec<Vec<Written>>, problems: &mut Vec<Problem>) -> Drafts {
+    let mut strongest = Drafts {
+        drafts: Vec::new(),
+        source: Source::Default,
+    };
+    for workers in layers {
+        let place = workers[0].place.clone();
+        if workers.len() > MAX_WORKERS {
+            problems.push(Problem::TooManyWorkers {
+                count: workers.len(),
+                place,
+            });
+            continue;
+        }
+        let mut drafts = Vec::new();
+        for written in workers {
+            match written.read() {
+                Ok(draft) => drafts.push((written.name, draft)),
+                Err(found) => problems.extend(found.into_iter().map(|problem| Problem::Worker {
+                    worker: written.name.clone(),
+                    place: written.place.clone(),
+                    problem: Box::new(problem),
+                })),
+            }
+        }
+        strongest = Drafts { drafts, source: place };
+    }
+    strongest
+}
+
+fn finish_workers(
+    workers: Drafts,
+    config: &Config,
+    settings: &[Setting],
+    problems: &mut Vec<Problem>,
+) -> Vec<WorkerSpec> {
+    let defaults = config.worker_defaults();
+    let mut named = Vec::new();
+    for (name, draft) in workers.drafts {
+        match draft.finish(&defaults) {
+            Ok(worker) => named.push((name, worker)),
+            Err(problem) => problems.push(Problem::Worker {
+                worker: name,
+                place: workers.source.clone(),
+                problem: Box::new(problem),
+            }),
+        }
+    }
+    let across = Workers {
+        named: &named,
+        place: &workers.source,
+    };
+    problems.extend(across.problems(&settings[KnobId::MaxRanks as usize], config.index.max_ranks));
+    named.into_iter().map(|(_, worker)| worker).collect()
 }
 
 fn default_of(id: KnobId) -> Setting {

@@ -4,7 +4,7 @@
 //! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
-use crate::config::{COPIES_CHOICES, CacheView};
+use crate::choices::{COPIES_CHOICES, CacheView};
 use crate::knob::{Kind, Knob, Unit};
 
 macro_rules! knobs {
@@ -46,14 +46,18 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 
 knobs! {
-    /// How many tokens make a block. Must be what the engines use: blocks of another size are other blocks.
+    /// How many tokens make a block. The engines' blocks must be of this size or of a whole multiple of it: blocks of
+    /// another size are other blocks. A worker can have one of its own.
     BlockSize = "block-size", "16", Kind::Count(Unit::Tokens, 1..=1024);
+
+    /// The model that workers serve which do not say which, and that requests ask for which do not either.
+    Model = "model", "default", Kind::Name;
 
     /// Where the constants of the block hash come from. All parts of one deployment must agree. A secret makes crafted
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
     HashSeed = "hash.seed", "public", Kind::Seed;
 
-    /// Where knowledge of the engines' caches comes from.
+    /// Where knowledge of the engines' caches comes from. A worker can have another.
     CacheView = "index.cache-view", "events", Kind::Choice(CacheView::CHOICES);
 
     /// How many distinct blocks one index keeps. When it is full, leaves are forgotten, and the ranks that held them are
@@ -67,11 +71,86 @@ knobs! {
     /// is marked as truncated.
     OrphansPerRank = "index.orphans-per-rank", "4096", Kind::Count(Unit::Blocks, 0..=1 << 20);
 
-    /// How it is understood that an engine announces a block which it announced before.
+    /// How it is understood that an engine announces a block which it announced before. A worker can have another.
     Copies = "index.copies", "counted", Kind::Choice(COPIES_CHOICES);
 
     /// Over how long a time the recent uses of a block are counted.
     HeatWindow = "index.heat-window", "60s", Kind::Time(1_000..=HOUR);
+
+    /// Where `homing index` listens. Whoever can reach it can read what is cached where.
+    IndexListen = "index.listen", "127.0.0.1:7500", Kind::Address;
+
+    /// Within which time a view must have been verified, by an event, a heartbeat or a question, to be called live.
+    FeedVerifyWithin = "feed.verify-within", "5s", Kind::Time(100..=10 * MINUTE);
+
+    /// How many batches of a rank are kept while it is being repaired. When they are more, the newest are dropped and
+    /// asked for afterwards.
+    FeedBufferBatches = "feed.buffer-batches", "1024", Kind::Count(Unit::Batches, 16..=1 << 20);
+
+    /// How many blocks those batches may have in all. When they are more, the newest batches are dropped and asked for
+    /// afterwards.
+    FeedBufferBlocks = "feed.buffer-blocks", "2^20", Kind::Count(Unit::Blocks, 1024..=1 << 28);
+
+    /// How many repairs may be under way at once, over all ranks. Others wait.
+    FeedMaxRepairs = "feed.max-repairs", "16", Kind::Count(Unit::Repairs, 1..=1024);
+
+    /// After which time a repair that brings nothing is tried again.
+    FeedRepairTimeout = "feed.repair-timeout", "30s", Kind::Time(100..=10 * MINUTE);
+
+    /// How long one try of a repair may take, however much it brings.
+    FeedRepairLimit = "feed.repair-limit", "300s", Kind::Time(1_000..=HOUR);
+
+    /// The pause after the first failed try of a repair; it doubles with each, and is varied at random.
+    FeedBackoffBase = "feed.backoff-base", "200ms", Kind::Time(1..=MINUTE);
+
+    /// After how many tries a repair has failed for good. The rank is stale then, until another repair succeeds.
+    FeedRepairTries = "feed.repair-tries", "8", Kind::Count(Unit::Tries, 1..=64);
+
+    /// How many repairs one rank may need in a row before that counts as a failure.
+    FeedRepairsInARow = "feed.repairs-in-a-row", "16", Kind::Count(Unit::Repairs, 1..=1024);
+
+    /// After which time a repair that failed for good is begun again, even if nothing is heard.
+    FeedRetryAfter = "feed.retry-after", "30s", Kind::Time(100..=HOUR);
+
+    /// How many removals of blocks that a complete view does not know, within the drift window, are evidence that it has
+    /// drifted and must be repaired.
+    FeedDriftUnknownRemovals = "feed.drift-unknown-removals", "32", Kind::Count(Unit::Removals, 1..=1 << 20);
+
+    /// Over which time those removals are counted, and how long blocks may wait for their parent before that is evidence
+    /// of drift, too.
+    FeedDriftWindow = "feed.drift-window", "10s", Kind::Time(100..=10 * MINUTE);
+
+    /// The least time between two repairs of a rank because of drift; it doubles, up to 64 times, while they do not help.
+    FeedDriftCooldown = "feed.drift-cooldown", "60s", Kind::Time(1_000..=HOUR);
+
+    /// How many threads decode and hash events. All events of a rank go through the same one.
+    EventsThreads = "events.threads", "2", Kind::Count(Unit::Threads, 1..=64);
+
+    /// How many batches may wait in a lane between two steps. When it is full, batches are dropped, and their ranks are
+    /// stale until they are repaired.
+    EventsLaneBatches = "events.lane-batches", "4096", Kind::Count(Unit::Batches, 16..=1 << 20);
+
+    /// How long it may take to connect to a source of events before it is tried anew.
+    EventsConnectTimeout = "events.connect-timeout", "5s", Kind::Time(100..=MINUTE);
+
+    /// How often a quiet connection to an engine is tested with a ping. One that does not answer is given up.
+    EventsHeartbeat = "events.heartbeat", "2s", Kind::Time(100..=MINUTE);
+
+    /// How long a message of a source of events may be. A longer one is not read, and the connection is begun anew.
+    EventsMaxMessage = "events.max-message-bytes", "64MiB", Kind::Size(64 << 10..=1 << 30);
+
+    /// Where `homing agent` listens. Whoever can reach it can read what is cached.
+    AgentListen = "agent.listen", "127.0.0.1:7600", Kind::Address;
+
+    /// How many batches of each rank the agent keeps for routers that ask from a position. Who asks for older ones has to
+    /// take a list.
+    AgentRingBatches = "agent.ring-batches", "2^16", Kind::Count(Unit::Batches, 16..=1 << 24);
+
+    /// How often the agent tells those who watch how far it is.
+    AgentHeartbeat = "agent.heartbeat", "1s", Kind::Time(100..=MINUTE);
+
+    /// How often TensorRT-LLM is asked for its events: it does not send them by itself.
+    AgentPollInterval = "agent.poll-interval", "20ms", Kind::Time(1..=10_000);
 
     /// How long a block that was routed to a rank is taken to be there.
     ApproximateTtl = "approximate.ttl", "120s", Kind::Time(1_000..=24 * HOUR);

@@ -22,6 +22,7 @@ impl Typed<'_> {
                 name: "homing.toml".to_owned(),
                 text: self.file.to_owned(),
             }),
+            ..Inputs::default()
         }
     }
 
@@ -111,6 +112,39 @@ fn the_file_takes_numbers_and_texts_with_units() {
     assert_eq!(config.index.heat_window.as_secs(), 120);
     assert_eq!(config.approximate.ttl.as_millis(), 1_500);
     assert!((config.approximate.prune_target_ratio - 0.5).abs() < f64::EPSILON);
+}
+
+#[test]
+fn the_file_takes_addresses_sizes_and_names() {
+    let file = r#"
+        model = "Qwen/Qwen3-8B"
+        [index]
+        listen = "[::1]:7501"
+        [events]
+        max-message-bytes = "1MiB"
+        [agent]
+        listen = "0.0.0.0:0"
+    "#;
+    let config = Typed {
+        file,
+        ..Typed::default()
+    }
+    .accepted()
+    .config;
+    assert_eq!(config.model.as_str(), "Qwen/Qwen3-8B");
+    assert_eq!(config.indexer.listen.to_string(), "[::1]:7501");
+    assert_eq!(config.agent.listen.to_string(), "0.0.0.0:0");
+    assert_eq!(config.events.max_message_bytes, 1 << 20);
+    rejected(
+        &Typed {
+            file: "model = \"a b\"\n[agent]\nlisten = \"localhost:1\"\n[events]\nmax-message-bytes = \"2GiB\"",
+            ..Typed::default()
+        },
+        &expect![[r#"
+            `agent.listen` = "localhost:1", from file homing.toml: must be an IP address with a port
+            `events.max-message-bytes` = "2GiB", from file homing.toml: out of range, must be 64KiB to 1GiB
+            `model` = "a b", from file homing.toml: must be 1 to 256 characters, none a space or a comma"#]],
+    );
 }
 
 #[test]
@@ -245,7 +279,7 @@ proptest! {
     /// Whatever stands in flags and variables, either everything is in range or everything that is not is reported.
     #[test]
     fn every_accepted_value_is_in_its_range(
-        typed in prop::collection::vec((0..KNOBS.len(), 0..2_usize, "(0|1|2|9|64Ki|2\\^30|1h|5ms|0\\.5|set|events|none|public|ff|x)"), 0..12),
+        typed in prop::collection::vec((0..KNOBS.len(), 0..2_usize, "(0|1|2|9|64Ki|2\\^30|1h|5ms|0\\.5|set|events|none|public|ff|x|1MiB|127\\.0\\.0\\.1:80|\\[::1\\]:0)"), 0..12),
     ) {
         let mut inputs = Inputs::default();
         for (place, layer, text) in typed {

@@ -82,7 +82,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<Resolved> {
     homing_config::load(matches).context("the settings cannot be used")
 }
 
-/// One line per knob: what it is set to, and where.
+/// One line per knob and then per worker: what it is set to, and where.
 fn effective(resolved: &Resolved) -> String {
     let width = |text: fn(&homing_config::Setting) -> usize| resolved.settings.iter().map(text).max().unwrap_or(0);
     let (names, values) = (width(|s| s.knob().path.len()), width(|s| s.shown().len()));
@@ -90,7 +90,9 @@ fn effective(resolved: &Resolved) -> String {
         let (path, shown, source) = (setting.knob().path, setting.shown(), &setting.source);
         format!("{path:names$}  {shown:values$}  {source}\n")
     };
-    resolved.settings.iter().map(line).collect()
+    let worker = |worker: &homing_config::WorkerSpec| format!("worker  {worker}  {}\n", resolved.workers_source);
+    let settings = resolved.settings.iter().map(line);
+    settings.chain(resolved.config.workers.iter().map(worker)).collect()
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -113,6 +113,37 @@ fn settings_come_from_flag_variable_and_file() {
 }
 
 #[test]
+fn workers_come_from_flag_variable_and_file() {
+    let path = file(
+        "workers.toml",
+        "[[worker]]\nurl = \"http://f\"\nagent = \"http://f:7600\"\n",
+    );
+    let of_file = format!("config --config {}", path.display());
+    let workers = |arguments: &str, variables: &[(&str, &str)]| {
+        let listed = out(&homing(arguments, variables));
+        let lines = listed.lines().filter(|line| line.starts_with("worker "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(workers("config", &[]).is_empty());
+    let listed = workers(&of_file, &[]);
+    assert_eq!(listed.len(), 1);
+    assert!(listed[0].starts_with("worker  http://f,agent=http://f:7600,role=both,model=default,"));
+    assert!(
+        listed[0].ends_with(&format!("  from file {}", path.display())),
+        "{listed:?}"
+    );
+    let two = [("HOMING_WORKER", "http://a,agent=http://z\nhttp://b,agent=http://z")];
+    let listed = workers(&of_file, &two);
+    assert_eq!(listed.len(), 2);
+    assert!(listed[1].ends_with("  from variable HOMING_WORKER"), "{listed:?}");
+    let listed = workers(&format!("{of_file} --worker http://c,events=tcp://c:5557"), &two);
+    assert_eq!(listed.len(), 1);
+    assert!(listed[0].ends_with("  from flag --worker"), "{listed:?}");
+    let said = error(&homing("config --worker http://c,evnts=tcp://c:5557", &[]));
+    assert!(said.contains("worker 1 (http://c), from flag --worker: there is no key `evnts`; did you mean `events`?"));
+}
+
+#[test]
 fn settings_that_are_wrong_stop_it_with_all_reasons() {
     let path = file("wrong.toml", "block-sise = 32\n");
     let arguments = format!("demo --config {} --workers 1 --index-max-ranks 0", path.display());

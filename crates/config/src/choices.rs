@@ -1,0 +1,128 @@
+//! Which words stand for a choice?
+
+use homing_domain::Role;
+use homing_index::Copies;
+
+use crate::knob::Choice;
+
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $( $(#[doc = $doc])+ $variant, )+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$( Self::$variant ),+];
+            /// Their words, in the same order.
+            pub const CHOICES: &'static [Choice] = &[$( Choice {
+                name: $word,
+                doc: concat!($($doc),+).trim_ascii(),
+            } ),+];
+
+            /// Its word.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$variant => $word, )+
+                }
+            }
+        }
+    };
+}
+
+choice!(
+    /// Where knowledge of the engines' caches comes from.
+    CacheView {
+        /// Engines report what they store and remove, and the index is exact.
+        Events = "events",
+        /// Engines report nothing; what was routed to a rank is taken to be there for a while.
+        Approximate = "approximate",
+        /// Nothing is known and nothing is kept.
+        None = "none",
+    }
+);
+
+choice!(
+    /// How an engine writes what it says about its cache.
+    Dialect {
+        /// As vLLM does.
+        Vllm = "vllm",
+        /// As SGLang does.
+        Sglang = "sglang",
+        /// As TensorRT-LLM does, which is asked for its events.
+        TrtLlm = "trtllm",
+    }
+);
+
+/// How a repeated announcement can be understood, in the order of [`COPIES_CHOICES`].
+pub(crate) const COPIES: &[Copies] = &[Copies::Counted, Copies::Set];
+
+/// The words for [`Copies`], which belongs to the index.
+pub(crate) const COPIES_CHOICES: &[Choice] = &[
+    Choice {
+        name: "counted",
+        doc: "The engine holds one more copy, and will remove each.",
+    },
+    Choice {
+        name: "set",
+        doc: "The engine repeats itself; one removal removes the block.",
+    },
+];
+
+/// What a worker can be for, in the order of [`ROLE_CHOICES`].
+pub(crate) const ROLES: &[Role] = &[Role::Prefill, Role::Decode, Role::Both];
+
+/// The words for [`Role`], which belongs to the domain.
+pub(crate) const ROLE_CHOICES: &[Choice] = &[
+    Choice {
+        name: "prefill",
+        doc: "It computes prompts and hands their KV over.",
+    },
+    Choice {
+        name: "decode",
+        doc: "It takes KV over and generates.",
+    },
+    Choice {
+        name: "both",
+        doc: "It does whole requests.",
+    },
+];
+
+/// The one of `all` whose word among `choices` is `text`.
+pub(crate) fn named<T: Copy>(all: &[T], choices: &[Choice], text: &str) -> Option<T> {
+    let place = choices.iter().position(|choice| choice.name == text)?;
+    all.get(place).copied()
+}
+
+/// The word among `choices` of this one of `all`.
+pub(crate) fn name_of<T: Copy + PartialEq>(all: &[T], choices: &[Choice], value: T) -> &'static str {
+    let place = all.iter().position(|one| *one == value);
+    place.map_or("", |place| choices[place].name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_its_word_and_back() {
+        fn check<T: Copy + PartialEq + std::fmt::Debug>(all: &[T], choices: &[Choice]) {
+            assert_eq!(all.len(), choices.len());
+            for &value in all {
+                let name = name_of(all, choices, value);
+                assert_eq!(named(all, choices, name), Some(value));
+                assert_eq!(name, format!("{value:?}").to_lowercase());
+            }
+            assert_eq!(named(all, choices, "else"), None);
+        }
+        check(CacheView::ALL, CacheView::CHOICES);
+        check(Dialect::ALL, Dialect::CHOICES);
+        check(COPIES, COPIES_CHOICES);
+        check(ROLES, ROLE_CHOICES);
+        for view in CacheView::ALL {
+            assert_eq!(view.name(), name_of(CacheView::ALL, CacheView::CHOICES, *view));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Which workers are there, and where are their events to be had?
+//!
+//! A worker is written in the same way everywhere: as a flag given again for each (`--worker`), in a variable that takes
+//! several, separated by white space (`HOMING_WORKER`), and as tables of the file (`[[worker]]`), whose keys are the same.
+//!
+//! ```text
+//! http://10.0.0.1:8000,events=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5567,model=qwen,label=zone=a
+//! ```
+//!
+//! **Invariant:** the workers of a flag replace those of the variable, and they those of the file: lists are not mixed.
+//!
+//! **Invariant:** a [`WorkerSpec`] written as text reads back as the same.
+//!
+//! - [`keys`]: what can be said about a worker;
+//! - [`address`]: where things listen;
+//! - `written`: text and tables to items; `draft`: items to values; `across`: what must hold between workers.
+
+pub(crate) mod across;
+pub mod address;
+pub(crate) mod draft;
+pub mod keys;
+pub(crate) mod problem;
+pub(crate) mod written;
+
+use std::fmt;
+
+use homing_domain::{BlockSize, DpRank, ModelName, Role};
+use homing_index::Copies;
+
+pub use address::{AddressFault, Endpoint, EventsEndpoint, EventsMode, HttpUrl, Scheme};
+pub use keys::{Form, KeyFacts, WorkerKey};
+pub use problem::{Span, WorkerName, WorkerProblem};
+
+use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, Dialect, ROLE_CHOICES, ROLES};
+use crate::resolve::Source;
+use crate::worker::written::Written;
+
+/// The flag that names a worker.
+pub const FLAG: &str = "worker";
+/// The variable that names workers.
+pub const VARIABLE: &str = "HOMING_WORKER";
+/// The key of the file whose tables name workers.
+pub const FILE_KEY: &str = "worker";
+/// How a worker is written as one text.
+pub const SYNTAX: &str = "URL[,KEY=VALUE]...";
+/// How many workers can be named.
+pub const MAX_WORKERS: usize = 4096;
+/// How many labels a worker can have.
+pub const MAX_LABELS: usize = 64;
+/// Where TensorRT-LLM answers with its events, below its own address.
+pub const POLL_PATH: &str = "/kv_cache_events";
+
+/// One worker, with everything that was said about it or holds by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSpec {
+    /// Where it takes requests. No two workers of a configuration have the same.
+    pub url: HttpUrl,
+    /// Where knowledge of its cache comes from.
+    pub cache_view: CacheView,
+    /// Where its events are to be had; [`EventSource::Nobody`] exactly if `cache_view` is not [`CacheView::Events`].
+    pub source: EventSource,
+    /// Which part of a request it serves.
+    pub role: Role,
+    /// The model that it serves.
+    pub model: ModelName,
+    /// The block size of the index that it is in. There is one index per model and block size.
+    pub block_size: BlockSize,
+    /// What the operator chooses workers by: sorted by key, each key once.
+    pub labels: Vec<WorkerLabel>,
+    /// How its engine writes events.
+    pub dialect: Dialect,
+    /// How many data-parallel ranks it has, at least 1. Every one of them has a place in `source`.
+    pub ranks: u16,
+    /// How a repeated announcement is understood.
+    pub copies: Copies,
+}
+
+/// A key and a value of the operator's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerLabel {
+    /// The key, without an equals sign.
+    pub key: String,
+    /// The value.
+    pub value: String,
+}
+
+/// Who tells what a worker caches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventSource {
+    /// Nobody is listened to.
+    Nobody,
+    /// An agent beside the engine.
+    Agent(HttpUrl),
+    /// The engine itself.
+    Stream {
+        /// Where rank 0 publishes.
+        events: EventsEndpoint,
+        /// Where rank 0 sends again what was lost, if it does.
+        replay: Option<Endpoint>,
+        /// How the topics of events begin; empty for all.
+        topic: String,
+    },
+    /// The engine, when it is asked.
+    Poll(HttpUrl),
+}
+
+/// What holds for workers that do not say it themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerDefaults {
+    /// The model.
+    pub model: ModelName,
+    /// The block size.
+    pub block_size: BlockSize,
+    /// Where knowledge of the cache comes from.
+    pub cache_view: CacheView,
+    /// How a repeated announcement is understood.
+    pub copies: Copies,
+}
+
+impl WorkerSpec {
+    /// Reads one worker from text, for those who learn of workers later than settings are read. What must hold between
+    /// workers is not looked at.
+    pub fn parse(text: &str, defaults: &WorkerDefaults) -> Result<Self, Vec<WorkerProblem>> {
+        let written = Written::from_text(text, 1, Source::Default);
+        let draft = written.read()?;
+        draft.finish(defaults).map_err(|problem| vec![problem])
+    }
+
+    /// Its ranks, each with where its own events are to be had.
+    pub fn rank_sources(&self) -> impl Iterator<Item = (DpRank, EventSource)> + '_ {
+        // A worker whose endpoints have no room for its ranks is refused when it is read.
+        (0..self.ranks).filter_map(|dp| Some((DpRank(dp), self.source.of_rank(DpRank(dp))?)))
+    }
+}
+
+impl EventSource {
+    /// That of the rank `dp` if this is that of rank 0; `None` where there is no such port.
+    #[must_use]
+    pub fn of_rank(&self, dp: DpRank) -> Option<Self> {
+        match self {
+            Self::Nobody | Self::Agent(_) | Self::Poll(_) => Some(self.clone()),
+            Self::Stream { events, replay, topic } => Some(Self::Stream {
+                events: events.of_rank(dp)?,
+                replay: match replay {
+                    Some(replay) => Some(replay.of_rank(dp)?),
+                    None => None,
+                },
+                topic: topic.clone(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for WorkerSpec {
+    /// As one text that says everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.url)?;
+        match &self.source {
+            EventSource::Nobody => {}
+            EventSource::Agent(agent) => write!(f, ",agent={agent}")?,
+            EventSource::Poll(url) => write!(f, ",events={url}")?,
+            EventSource::Stream { events, replay, topic } => {
+                write!(f, ",events={events}")?;
+                if let Some(replay) = replay {
+                    write!(f, ",replay={replay}")?;
+                }
+                if !topic.is_empty() {
+                    write!(f, ",topic={topic}")?;
+                }
+            }
+        }
+        let role = choices::name_of(ROLES, ROLE_CHOICES, self.role);
+        write!(
+            f,
+            ",role={role},model={},block-size={}",
+            self.model,
+            self.block_size.get()
+        )?;
+        for WorkerLabel { key, value } in &self.labels {
+            write!(f, ",label={key}={value}")?;
+        }
+        let (view, copies) = (
+            self.cache_view.name(),
+            choices::name_of(COPIES, COPIES_CHOICES, self.copies),
+        );
+        let dialect = self.dialect.name();
+        write!(
+            f,
+            ",dialect={dialect},ranks={},cache-view={view},copies={copies}",
+            self.ranks
+        )
+    }
+}
