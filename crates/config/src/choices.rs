@@ -2,6 +2,7 @@
 
 use homing_domain::Role;
 use homing_index::Copies;
+use homing_wire::Dialect;
 
 use crate::knob::Choice;
 
@@ -44,17 +45,24 @@ choice!(
     }
 );
 
-choice!(
-    /// How an engine writes what it says about its cache.
-    Dialect {
-        /// As vLLM does.
-        Vllm = "vllm",
-        /// As SGLang does.
-        Sglang = "sglang",
-        /// As TensorRT-LLM does, which is asked for its events.
-        TrtLlm = "trtllm",
-    }
-);
+/// How an engine can write, in the order of [`DIALECT_CHOICES`].
+pub(crate) const DIALECTS: &[Dialect] = &Dialect::ALL;
+
+/// The words for [`Dialect`], which belongs to the decoders.
+pub(crate) const DIALECT_CHOICES: &[Choice] = &[
+    Choice {
+        name: "vllm",
+        doc: "As vLLM does.",
+    },
+    Choice {
+        name: "sglang",
+        doc: "As SGLang does.",
+    },
+    Choice {
+        name: "trtllm",
+        doc: "As TensorRT-LLM does, which is asked for its events.",
+    },
+];
 
 /// How a repeated announcement can be understood, in the order of [`COPIES_CHOICES`].
 pub(crate) const COPIES: &[Copies] = &[Copies::Counted, Copies::Set];
@@ -118,7 +126,7 @@ mod tests {
             assert_eq!(named(all, choices, "else"), None);
         }
         check(CacheView::ALL, CacheView::CHOICES);
-        check(Dialect::ALL, Dialect::CHOICES);
+        check(DIALECTS, DIALECT_CHOICES);
         check(COPIES, COPIES_CHOICES);
         check(ROLES, ROLE_CHOICES);
         for view in CacheView::ALL {

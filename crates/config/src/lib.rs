@@ -35,7 +35,7 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::{CacheView, Dialect};
+pub use choices::CacheView;
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::thread;
 
 use bytes::Bytes;
-use homing_domain::{DpRank, RankId, Sequence};
-use homing_feed::{AskId, Input, Part, Reply};
+use homing_domain::{Digest, DpRank, RankId, Sequence};
+use homing_feed::{AskId, Identity, Input, Part, Reply};
 use homing_telemetry::Metrics;
 use homing_wire::{Decoded, Decoder, DecoderConfig};
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub(crate) enum Parcel {
         sequence: Sequence,
         payload: Bytes,
     },
+    /// All that an engine which is polled had to say.
+    Polled { rank: RankId, json: Bytes },
     /// A batch of a replay as the engine wrote it.
     Replayed {
         rank: RankId,
@@ -96,6 +98,8 @@ struct Listener {
     trouble: Trouble,
     /// The data-parallel rank that its stream says it is of.
     dp: Option<DpRank>,
+    /// The last batch of an engine that is polled.
+    newest: Option<(Sequence, Digest)>,
 }
 
 impl Lane {
@@ -118,6 +122,7 @@ impl Lane {
                     writer,
                     trouble,
                     dp: None,
+                    newest: None,
                 };
                 self.listeners.insert(rank, listener);
             }
@@ -147,6 +152,11 @@ impl Lane {
                         rank,
                         highest: Some(sequence),
                     }),
+                }
+            }
+            Parcel::Polled { rank, json } => {
+                if let Some(listener) = self.listeners.get_mut(&rank) {
+                    listener.polled(rank, &json, &self.metrics);
                 }
             }
             Parcel::Replayed {
@@ -198,6 +208,30 @@ impl Listener {
         };
         crate::tally::decoded(&decoded, metrics);
         self.check(decoded)
+    }
+
+    /// Every answer, an empty one too, shows that the engine is there and has nothing more to say.
+    fn polled(&mut self, rank: RankId, json: &[u8], metrics: &Metrics) {
+        let Some(decoder) = &mut self.decoder else { return };
+        let all = match decoder.decode_trtllm(json) {
+            Ok(all) => all,
+            Err(error) => {
+                metrics.wire.broken_batches.add(1);
+                self.trouble
+                    .set(Some(format!("an answer of the engine cannot be read: {error}")));
+                self.pass(Input::Overflowed { rank, highest: None });
+                return;
+            }
+        };
+        for decoded in all {
+            crate::tally::decoded(&decoded, metrics);
+            if let Read::Batch(batch) = self.check(decoded) {
+                self.newest = Some((batch.sequence, batch.digest));
+                self.pass(Input::Heard { rank, batch });
+            }
+        }
+        let (identity, newest) = (Identity::default(), self.newest);
+        self.pass(Input::Heartbeat { rank, identity, newest });
     }
 
     fn check(&mut self, decoded: Decoded) -> Read {

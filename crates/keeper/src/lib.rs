@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - a [`Source`] listens to one rank and answers questions about it; [`EngineSource`] does so over an engine's own
-//!   sockets, [`AgentSource`] over the HTTP of an agent;
+//!   sockets, [`AgentSource`] over the HTTP of an agent, [`PollSource`] by asking again and again;
 //! - [`Lanes`] are threads that decode and hash. All that is said of a rank goes through the same one, in order;
 //! - a [`Keeper`] has one thread, the only one that writes to its index.
 //!
@@ -20,8 +20,10 @@
 mod agent;
 mod clock;
 mod engine;
+mod fleet;
 mod keeper;
 mod lane;
+mod poll;
 mod source;
 mod tally;
 mod writer;
@@ -29,7 +31,9 @@ mod writer;
 pub use agent::{AgentConfig, AgentSource};
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
+pub use fleet::{Fleet, FleetError, Member, Subject, index_config};
 pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
+pub use poll::{PollConfig, PollSource};
 pub use source::{Ear, Joining, Source, Speech, Voice};
 pub use writer::Hooks;

@@ -133,6 +133,12 @@ impl Ear {
         );
     }
 
+    /// An engine that is polled answered. Waits for room: what was handed out once is not handed out again.
+    pub async fn polled(&mut self, json: Bytes) {
+        let rank = self.rank;
+        let _ = self.lane.send(Parcel::Polled { rank, json }).await;
+    }
+
     /// The source says how far it is.
     pub async fn heartbeat(&mut self, identity: Identity, newest: Option<(Sequence, Digest)>) {
         let rank = self.rank;

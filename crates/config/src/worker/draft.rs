@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use homing_domain::{BlockSize, ModelName, Role};
 use homing_index::Copies;
+use homing_wire::Dialect;
 
-use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, Dialect, ROLE_CHOICES, ROLES};
+use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, DIALECT_CHOICES, DIALECTS, ROLE_CHOICES, ROLES};
 use crate::error::Shown;
 use crate::quantity;
 use crate::words;
@@ -79,7 +80,7 @@ impl Draft {
                 self.label(key, value, format!("label={key}"))?;
             }
             WorkerKey::Dialect => {
-                let dialect = choices::named(Dialect::ALL, Dialect::CHOICES, text);
+                let dialect = choices::named(DIALECTS, DIALECT_CHOICES, text);
                 self.dialect = Some(dialect.ok_or_else(malformed)?);
             }
             WorkerKey::Ranks => self.ranks = Some(u16::try_from(count()?).map_err(|_| malformed())?),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::choices::{COPIES_CHOICES, CacheView, Dialect, ROLE_CHOICES};
+use crate::choices::{COPIES_CHOICES, CacheView, DIALECT_CHOICES, ROLE_CHOICES};
 use crate::knob::{Choice, Kind, Unit};
 use crate::words;
 
@@ -92,7 +92,7 @@ keys! {
     Label = "label", "none", Form::Label;
 
     /// How its engine writes events.
-    Dialect = "dialect", "`vllm`", Form::Choice(Dialect::CHOICES);
+    Dialect = "dialect", "`vllm`", Form::Choice(DIALECT_CHOICES);
 
     /// How many data-parallel ranks it has. Rank n has the ports of `events` and `replay` plus n, as engines do it.
     Ranks = "ranks", "`1`", Form::Count(Unit::Ranks, 1..=1024);

@@ -26,12 +26,13 @@ use std::fmt;
 
 use homing_domain::{BlockSize, DpRank, ModelName, Role};
 use homing_index::Copies;
+use homing_wire::Dialect;
 
 pub use address::{AddressFault, Endpoint, EventsEndpoint, EventsMode, HttpUrl, Scheme};
 pub use keys::{Form, KeyFacts, WorkerKey};
 pub use problem::{Span, WorkerName, WorkerProblem};
 
-use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, Dialect, ROLE_CHOICES, ROLES};
+use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, ROLE_CHOICES, ROLES};
 use crate::resolve::Source;
 use crate::worker::written::Written;
 

@@ -1,0 +1,286 @@
+//! From what the operator asked for to keepers that listen: one for each model and block size.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
+use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
+use homing_index::IndexConfig;
+use homing_telemetry::Metrics;
+use homing_transport::zmq::{
+    Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
+};
+use homing_wire::DecoderConfig;
+use thiserror::Error;
+use tokio::runtime::Handle;
+
+use crate::agent::{AgentConfig, AgentSource};
+use crate::engine::{EngineConfig, EngineSource, Events};
+use crate::keeper::{Keeper, KeeperConfig, KeeperGone};
+use crate::lane::{Lanes, LanesConfig};
+use crate::poll::{PollConfig, PollSource};
+use crate::source::Source;
+use crate::writer::Hooks;
+
+/// After so many of its heartbeats without a byte, an agent is taken to be gone.
+const AGENT_BEATS: u32 = 4;
+/// How long to wait before an agent is connected to again.
+const AGENT_BACKOFF: Duration = Duration::from_millis(200);
+
+/// What an index is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject {
+    /// The model.
+    pub model: ModelName,
+    /// How many tokens make a block.
+    pub block_size: BlockSize,
+}
+
+/// A worker of the fleet.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its number: its place in the configuration.
+    pub id: WorkerId,
+    /// What was said about it.
+    pub spec: WorkerSpec,
+}
+
+/// All workers, and the keepers of their indexes.
+#[derive(Debug)]
+pub struct Fleet {
+    members: Vec<Member>,
+    keepers: BTreeMap<Subject, Keeper>,
+    hasher: KeyHasher,
+}
+
+/// Why a fleet cannot be listened to.
+#[derive(Debug, Error)]
+pub enum FleetError {
+    /// Threads cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Threads(#[from] std::io::Error),
+    /// The HTTP client cannot be made.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+    /// An address is not one that our sockets take.
+    #[error("worker {worker}: {reason}")]
+    Endpoint {
+        /// Whose.
+        worker: String,
+        /// What is wrong.
+        reason: EndpointError,
+    },
+    /// An index refused a rank.
+    #[error("worker {worker}: {reason}")]
+    Keeper {
+        /// Whose.
+        worker: String,
+        /// Why.
+        reason: KeeperGone,
+    },
+}
+
+impl Fleet {
+    /// Starts keepers for the workers of a configuration, and listens to all of them. `hooks` is asked once for each
+    /// index what else its writer is to do.
+    pub async fn start(
+        config: &Config,
+        metrics: &Arc<Metrics>,
+        mut hooks: impl FnMut(&Subject) -> Hooks,
+    ) -> Result<Self, FleetError> {
+        let lanes = LanesConfig {
+            threads: config.events.threads as usize,
+            bound: config.events.lane_batches as usize,
+        };
+        let lanes = Lanes::start(lanes, metrics)?;
+        let client = reqwest::Client::builder()
+            .connect_timeout(config.events.connect_timeout)
+            .build()?;
+        let hasher = KeyHasher::new(config.hash_seed);
+        let sources = Sources {
+            config,
+            hasher,
+            client,
+            metrics,
+        };
+        let mut fleet = Self {
+            members: Vec::new(),
+            keepers: BTreeMap::new(),
+            hasher,
+        };
+        for (number, spec) in (0..).zip(&config.workers) {
+            let subject = Subject {
+                model: spec.model.clone(),
+                block_size: spec.block_size,
+            };
+            if !fleet.keepers.contains_key(&subject) {
+                let keeper = KeeperConfig {
+                    feed: config.feed.to_feed(u64::from(number) + 1),
+                    index: index_config(config, hasher),
+                    hooks: hooks(&subject),
+                };
+                let keeper = Keeper::start(keeper, &lanes, Handle::current(), metrics.clone())?;
+                fleet.keepers.insert(subject.clone(), keeper);
+            }
+            let keeper = &fleet.keepers[&subject];
+            for (dp, source) in spec.rank_sources() {
+                let source = sources.of(spec, dp, &source).map_err(|reason| FleetError::Endpoint {
+                    worker: spec.url.to_string(),
+                    reason,
+                })?;
+                let Some(source) = source else { continue };
+                let rank = RankId::new(number, dp.0);
+                keeper.join(rank, source).await.map_err(|reason| FleetError::Keeper {
+                    worker: spec.url.to_string(),
+                    reason,
+                })?;
+            }
+            fleet.members.push(Member {
+                id: WorkerId(number),
+                spec: spec.clone(),
+            });
+        }
+        Ok(fleet)
+    }
+
+    /// All workers, in the order of their numbers.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The worker with this number.
+    pub fn member(&self, worker: WorkerId) -> Option<&Member> {
+        self.members.get(worker.0 as usize)
+    }
+
+    /// All indexes.
+    pub fn keepers(&self) -> impl Iterator<Item = (&Subject, &Keeper)> {
+        self.keepers.iter()
+    }
+
+    /// The indexes of a model: one for each of its block sizes.
+    pub fn of_model<'a>(&'a self, model: &'a ModelName) -> impl Iterator<Item = (&'a Subject, &'a Keeper)> {
+        self.keepers.iter().filter(move |(subject, _)| subject.model == *model)
+    }
+
+    /// What makes keys here.
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+}
+
+/// The bounds of an index, as the operator asked for them.
+pub fn index_config(config: &Config, hasher: KeyHasher) -> IndexConfig {
+    IndexConfig {
+        capacity: u64::from(config.index.capacity.0),
+        orphans_per_rank: config.index.orphans_per_rank.0 as usize,
+        max_ranks: config.index.max_ranks as usize,
+        ..IndexConfig::new(hasher)
+    }
+}
+
+/// Makes sources.
+struct Sources<'a> {
+    config: &'a Config,
+    hasher: KeyHasher,
+    client: reqwest::Client,
+    metrics: &'a Arc<Metrics>,
+}
+
+impl Sources<'_> {
+    fn of(
+        &self,
+        spec: &WorkerSpec,
+        dp: DpRank,
+        source: &EventSource,
+    ) -> Result<Option<Arc<dyn Source>>, EndpointError> {
+        let decoder = DecoderConfig {
+            dialect: spec.dialect,
+            hasher: self.hasher,
+            block_size: spec.block_size,
+        };
+        Ok(match source {
+            EventSource::Nobody => None,
+            EventSource::Agent(agent) => Some(Arc::new(AgentSource::new(
+                AgentConfig {
+                    agent: agent.to_string(),
+                    worker: spec.url.to_string(),
+                    dp,
+                    hasher: self.hasher,
+                    copies: spec.copies,
+                    silence: self.config.agent.heartbeat * AGENT_BEATS,
+                    backoff: AGENT_BACKOFF,
+                },
+                self.client.clone(),
+                self.metrics.clone(),
+            ))),
+            EventSource::Stream { events, replay, topic } => {
+                let replay = replay.as_ref().map(|endpoint| endpoint.to_string().parse());
+                let engine = EngineConfig {
+                    events: events_of(events)?,
+                    replay: replay.transpose()?,
+                    decoder,
+                    copies: spec.copies,
+                    subscribe: self.subscribe(topic),
+                    ask: ReplayConfig {
+                        limits: self.limits(),
+                        patience: self.patience(),
+                        ..ReplayConfig::default()
+                    },
+                };
+                Some(Arc::new(EngineSource::new(engine, self.metrics.clone())))
+            }
+            EventSource::Poll(url) => Some(Arc::new(PollSource::new(
+                PollConfig {
+                    url: url.to_string(),
+                    decoder,
+                    copies: spec.copies,
+                    interval: self.config.agent.poll_interval,
+                    timeout: self.config.events.connect_timeout,
+                    max_bytes: self.config.events.max_message_bytes,
+                },
+                self.client.clone(),
+                self.metrics.clone(),
+            ))),
+        })
+    }
+
+    fn subscribe(&self, topic: &str) -> SubscribeConfig {
+        let interval = self.config.events.heartbeat;
+        SubscribeConfig {
+            topic: topic.as_bytes().to_vec().into(),
+            limits: self.limits(),
+            heartbeat: Heartbeat {
+                interval,
+                timeout: interval.mul_f64(1.5),
+            },
+            patience: self.patience(),
+            ..SubscribeConfig::default()
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            message_bytes: u32::try_from(self.config.events.max_message_bytes).unwrap_or(u32::MAX),
+            ..Limits::default()
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience {
+            dial: self.config.events.connect_timeout,
+            handshake: self.config.events.connect_timeout,
+            ..Patience::default()
+        }
+    }
+}
+
+fn events_of(events: &EventsEndpoint) -> Result<Events, EndpointError> {
+    let endpoint: Endpoint = events.endpoint.to_string().parse()?;
+    Ok(match events.mode {
+        EventsMode::Connect => Events::Connect(endpoint),
+        // A port without a host is the loopback's; another host was asked for in so many words.
+        EventsMode::Bind => Events::Bind(endpoint, Exposure::Network),
+    })
+}
