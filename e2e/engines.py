@@ -100,12 +100,14 @@ class Engine:
         self.setup = setup
         self.ports = setup.ports
         self.starts = 0
+        self._heard = 0
         self._process = None
         self._log = None
 
     def start(self):
         """Starts the engine and waits until it answers."""
         self.starts += 1
+        self._heard = 0
         log_path = os.path.join(self.setup.log_dir, f"{self.name}-{self.ports.http}-{self.starts}.log")
         self._log = open(log_path, "wb")
         environment = {**os.environ, **self.environment()}
@@ -176,7 +178,22 @@ class Engine:
         return Reply(usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"])
 
     def newest_sequence(self):
-        return stream.newest_sequence(self.ports.replay_endpoint)
+        """The number of the engine's newest batch once all that was done so far has been published, or None.
+
+        An engine hands its events to a thread which alternates between answering one replay and publishing one batch. Two
+        answers in a row that agree therefore mean that nothing was waiting between them.
+        """
+        self.finish_step()
+        before = stream.newest_sequence(self.ports.replay_endpoint, self._heard)
+        while True:
+            newest = stream.newest_sequence(self.ports.replay_endpoint, self._heard)
+            if newest == before:
+                self._heard = newest or 0
+                return newest
+            before = newest
+
+    def finish_step(self):
+        """Returns when the step that answered the last request has handed over its events."""
 
     def events_config(self):
         return {
@@ -281,6 +298,12 @@ class Sglang(Engine):
 
     def version(self):
         return self.http("GET", "/server_info")["version"]
+
+    def finish_step(self):
+        """SGLang answers first and hands over events later, at the latest when it finds itself idle. A question to its
+        scheduler is answered at the beginning of a round, so that after the second one a whole round has passed."""
+        for _ in range(2):
+            self.http("GET", "/server_info")
 
     def tokens_of(self, messages):
         """The token ids of a chat, as the engine itself makes them. Without more fields it renders as for a completion."""

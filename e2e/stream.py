@@ -100,9 +100,9 @@ def batch(frames):
     return msgspec.msgpack.decode(frames[-1])
 
 
-def newest_sequence(endpoint):
-    """The number of the newest batch in the engine's replay buffer, or None while there is none."""
-    numbers = [sequence(frames) for frames in replay(endpoint, 0)[:-1]]
+def newest_sequence(endpoint, start=0):
+    """The number of the newest batch from `start` on in the engine's replay buffer, or None while there is none."""
+    numbers = [sequence(frames) for frames in replay(endpoint, start)[:-1]]
     return max(numbers) if numbers else None
 
 
