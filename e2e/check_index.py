@@ -25,9 +25,9 @@ from contextlib import contextmanager
 
 import stream
 from compare import Claim, compare
-from engines import ENGINES, Ports, Prompt, Setup
+from engines import ENGINES, Ports, Setup
 from homing import Agent, Index
-from prompts import Prompts
+from prompts import Prompt, Prompts
 
 ADAPTERS = {"vllm": "toy"}
 INDEX_PORT, AGENT_PORT = 7500, 7600

@@ -24,18 +24,6 @@ REQUEST_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A request: either token ids or chat messages. `salt` separates caches; `adapter` names a LoRA."""
-
-    name: str
-    tokens: tuple = ()
-    messages: tuple = ()
-    salt: str | None = None
-    adapter: str | None = None
-    output_tokens: int = 1
-
-
-@dataclass(frozen=True)
 class Reply:
     """What an engine says about one request."""
 

@@ -6,12 +6,23 @@ begins like a family of others.
 """
 
 import random
-
-from engines import Prompt
+from dataclasses import dataclass
 
 FAMILIES = 5
 SALTS = (None, None, None, "tenant-a", "tenant-b")
 WORDS = ("map", "river", "stone", "cloud", "engine", "pigeon", "letter", "tower", "window", "garden", "north", "home")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request: either token ids or chat messages. `salt` separates caches; `adapter` names a LoRA."""
+
+    name: str
+    tokens: tuple = ()
+    messages: tuple = ()
+    salt: str | None = None
+    adapter: str | None = None
+    output_tokens: int = 1
 
 
 class Prompts:

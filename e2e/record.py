@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 import stream
-from engines import ENGINES, Ports, Prompt, Setup
+from engines import ENGINES, Ports, Setup
+from prompts import Prompt
 
 SEED = 7
 BEYOND = 1_000_000

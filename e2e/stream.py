@@ -1,8 +1,7 @@
 """What does an engine say on its event sockets, byte for byte?
 
 `Recorder` is a subscriber that keeps every message as it came. `replay` asks an engine's replay socket. `write_capture`
-and `read_capture` are the framing of `captures/`: per message a u32 LE number of frames, then per frame a u32 LE length
-and the bytes.
+writes what was heard to a file.
 
 Waits are for conditions and end with an error after a limit; nothing here sleeps for a fixed time.
 """
@@ -15,7 +14,8 @@ import time
 import msgspec
 import zmq
 
-END = b"\xff" * 8
+from frames import END, is_end, pack, sequence
+
 REPLAY_LIMIT_S = 30.0
 
 
@@ -86,15 +86,6 @@ def replay(endpoint, start, limit_s=REPLAY_LIMIT_S):
         socket.close(linger=0)
 
 
-def is_end(frames):
-    return len(frames) >= 2 and frames[-1] == b"" and frames[-2] == END
-
-
-def sequence(frames):
-    """The sequence number of a message: the last but one frame, in a subscription and in a replay alike."""
-    return struct.unpack(">Q", frames[-2])[0]
-
-
 def batch(frames):
     """The decoded payload `[ts, events, data_parallel_rank]` of a message."""
     return msgspec.msgpack.decode(frames[-1])
@@ -110,31 +101,10 @@ def write_capture(path, messages):
     """Writes `path`.bin and beside it `path`.json, the same decoded."""
     with open(f"{path}.bin", "wb") as out:
         for frames in messages:
-            out.write(struct.pack("<I", len(frames)))
-            for frame in frames:
-                out.write(struct.pack("<I", len(frame)) + frame)
+            out.write(pack(frames))
     with open(f"{path}.json", "w", encoding="utf-8") as out:
         lines = [json.dumps(_readable(frames)) for frames in messages]
         out.write("[\n" + ",\n".join(lines) + "\n]\n")
-
-
-def read_capture(path):
-    data = open(path, "rb").read()
-    messages, at = [], 0
-
-    def number():
-        nonlocal at
-        at += 4
-        return struct.unpack_from("<I", data, at - 4)[0]
-
-    while at < len(data):
-        frames = []
-        for _ in range(number()):
-            length = number()
-            frames.append(data[at : at + length])
-            at += length
-        messages.append(frames)
-    return messages
 
 
 def _readable(frames):
