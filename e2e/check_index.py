@@ -21,6 +21,7 @@ import random
 import shlex
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import stream
@@ -33,6 +34,7 @@ ADAPTERS = {"vllm": "toy"}
 INDEX_PORT, AGENT_PORT = 7500, 7600
 STATES = {Claim.EXACT: ("live",), Claim.LOWER_BOUND: ("warming",)}
 SHORT_REPLAY = 8
+AT_ONCE = 3
 CACHE_TOKENS, MAX_TOKENS = 2048, 800
 
 
@@ -87,6 +89,13 @@ class Run:
     def send(self, engine, count):
         for prompt in self.prompts.take(count):
             engine.send(prompt)
+
+    def send_at_once(self, engine, count):
+        """Sends prompts, several at a time: they share steps, compete for room, and equal ones are computed twice."""
+        prompts = self.prompts.take(count)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for each in (pool.map(engine.send, prompts), pool.map(engine.send, [prompts[0]] * AT_ONCE)):
+                list(each)
 
     def check(self, engine, count, claim=Claim.EXACT, bystanders=()):
         for prompt in self.prompts.take(count):
@@ -167,6 +176,12 @@ def one_engine(run):
         run.check(engine, 60)
         run.require(run.events_since([0]).get("BlockRemoved"), "nothing was evicted")
         run.require(any(c.cached for c in phase["comparisons"]), "nothing was ever cached")
+    with run.of_phase("copies of a block"):
+        check_copies(run, engine)
+    with run.of_phase("requests at the same time"):
+        for _ in range(3):
+            run.send_at_once(engine, 12)
+            run.check(engine, 8)
     with run.of_phase("cache cleared"):
         run.clear(engine)
         run.check(engine, 25)
@@ -193,6 +208,23 @@ def one_engine(run):
         phase["notes"]["newest when it looks again"] = engine.newest_sequence()
         run.index.resume()
         run.check(engine, 25)
+
+
+def check_copies(run, engine):
+    """Makes the engine hold a block several times and lose some of the copies, which is no loss to the prompt.
+
+    vLLM computes the last block of a wholly cached prompt again and keeps both. The longer prompt uses one of them, so that
+    the others grow old and go. SGLang has no copies; the same prompts must do no harm.
+    """
+    whole = run.prompts.fresh(4 * engine.block_size)
+    longer = Prompt("longer by one", whole + run.prompts.fresh(1))
+    for _ in range(8):
+        for _copy in range(2):
+            engine.send(Prompt("whole blocks", whole))
+        run.check_one(engine, longer, Claim.EXACT)
+        for _filler in range(4):
+            engine.send(Prompt("filler", run.prompts.fresh(CACHE_TOKENS // 8)))
+        run.check_one(engine, longer, Claim.EXACT)
 
 
 def short_replay(run):

@@ -33,7 +33,7 @@ class Prompts:
         self._block = block_size
         self._max = max_tokens
         self._adapters = (None, None, None, adapter) if adapter else (None,)
-        self._families = [self._tokens(self._rng.randrange(2, 9) * block_size) for _ in range(FAMILIES)]
+        self._families = [self.fresh(self._rng.randrange(2, 9) * block_size) for _ in range(FAMILIES)]
         self._systems = [self._sentence(60 + 40 * i) for i in range(3)]
         self._sent = []
         self._number = 0
@@ -58,14 +58,14 @@ class Prompts:
     def _begin(self):
         kind = self._rng.choice(("family", "family", "again", "cut", "continued")) if self._sent else "family"
         if kind == "family":
-            tokens = self._rng.choice(self._families) + self._tokens(self._length(5 * self._block))
+            tokens = self._rng.choice(self._families) + self.fresh(self._length(5 * self._block))
         elif kind == "again":
             tokens = self._rng.choice(self._sent)
         elif kind == "cut":
             tokens = self._rng.choice(self._sent)
             tokens = tokens[: self._length(len(tokens))]
         else:
-            tokens = self._rng.choice(self._sent) + self._tokens(self._length(4 * self._block))
+            tokens = self._rng.choice(self._sent) + self.fresh(self._length(4 * self._block))
         return tokens[: self._max]
 
     def _length(self, limit):
@@ -82,7 +82,8 @@ class Prompts:
             messages.append({"role": role, "content": " ".join(WORDS[: self._rng.randrange(2, len(WORDS))])})
         return Prompt(name=f"chat {self._number}", messages=tuple(messages), salt=self._rng.choice(SALTS))
 
-    def _tokens(self, count):
+    def fresh(self, count):
+        """Tokens that no other prompt begins with."""
         return tuple(self._rng.randrange(1000, 100_000) for _ in range(count))
 
     def _sentence(self, words):
