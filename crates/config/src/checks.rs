@@ -55,6 +55,13 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.agent.heartbeat <= config.feed.verify_within,
     },
     Check {
+        left: KnobId::IndexRecord,
+        rule: "excludes",
+        right: KnobId::IndexFrom,
+        when: "",
+        holds: |config| config.indexer.record.is_none() || config.indexer.from.is_none(),
+    },
+    Check {
         left: KnobId::DemoWorkers,
         rule: "must not exceed",
         right: KnobId::MaxRanks,

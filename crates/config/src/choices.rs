@@ -45,6 +45,22 @@ choice!(
     }
 );
 
+choice!(
+    /// How much is logged.
+    LogLevel {
+        /// What failed and needs a person.
+        Error = "error",
+        /// What is wrong and may need a person.
+        Warn = "warn",
+        /// What happens now and then.
+        Info = "info",
+        /// What happens all the time.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+);
+
 /// How an engine can write, in the order of [`DIALECT_CHOICES`].
 pub(crate) const DIALECTS: &[Dialect] = &Dialect::ALL;
 
@@ -98,6 +114,11 @@ pub(crate) const ROLE_CHOICES: &[Choice] = &[
     },
 ];
 
+/// The word for a role.
+pub fn role_name(role: Role) -> &'static str {
+    name_of(ROLES, ROLE_CHOICES, role)
+}
+
 /// The one of `all` whose word among `choices` is `text`.
 pub(crate) fn named<T: Copy>(all: &[T], choices: &[Choice], text: &str) -> Option<T> {
     let place = choices.iter().position(|choice| choice.name == text)?;
@@ -126,6 +147,7 @@ mod tests {
             assert_eq!(named(all, choices, "else"), None);
         }
         check(CacheView::ALL, CacheView::CHOICES);
+        check(LogLevel::ALL, LogLevel::CHOICES);
         check(DIALECTS, DIALECT_CHOICES);
         check(COPIES, COPIES_CHOICES);
         check(ROLES, ROLE_CHOICES);

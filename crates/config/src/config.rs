@@ -4,13 +4,14 @@
 //! that every field is in its range and that all checks across fields hold.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
 use homing_feed::FeedConfig;
 use homing_index::Copies;
 
-use crate::choices::{COPIES, CacheView};
+use crate::choices::{COPIES, CacheView, LogLevel};
 use crate::knob::Value;
 use crate::table::KnobId;
 use crate::worker::{WorkerDefaults, WorkerSpec};
@@ -36,6 +37,8 @@ pub struct Config {
     pub agent: Agent,
     /// The view of engines that report nothing.
     pub approximate: Approximate,
+    /// Logs.
+    pub log: Log,
     /// The workload of `homing demo`.
     pub demo: Demo,
     /// The workers, in the order in which they were written.
@@ -64,6 +67,19 @@ pub struct IndexLimits {
 pub struct Indexer {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// The longest request, in bytes.
+    pub max_request_bytes: u64,
+    /// Where it records what it hears, if it does.
+    pub record: Option<PathBuf>,
+    /// The recording that it rebuilds its index from, if it does not listen.
+    pub from: Option<PathBuf>,
+}
+
+/// Logs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// How much is logged.
+    pub level: LogLevel,
 }
 
 /// What keeps views right: limits and times of the feed.
@@ -186,8 +202,13 @@ impl Config {
             Value::Address(address) => address,
             other => unreachable!("{id:?} is {other:?}, not an address"),
         };
-        let Value::Size(max_message_bytes) = value(KnobId::EventsMaxMessage) else {
-            unreachable!("the longest message is not a size");
+        let size = |id| match value(id) {
+            Value::Size(size) => size,
+            other => unreachable!("{id:?} is {other:?}, not a size"),
+        };
+        let file = |id| match value(id) {
+            Value::File(path) => path,
+            other => unreachable!("{id:?} is {other:?}, not a file"),
         };
         let Value::Name(model) = value(KnobId::Model) else {
             unreachable!("the model is not a name");
@@ -209,6 +230,9 @@ impl Config {
             },
             indexer: Indexer {
                 listen: address(KnobId::IndexListen),
+                max_request_bytes: size(KnobId::IndexMaxRequest),
+                record: file(KnobId::IndexRecord),
+                from: file(KnobId::IndexFrom),
             },
             feed: FeedLimits {
                 verify_within: time(KnobId::FeedVerifyWithin),
@@ -230,7 +254,7 @@ impl Config {
                 lane_batches: small(KnobId::EventsLaneBatches),
                 connect_timeout: time(KnobId::EventsConnectTimeout),
                 heartbeat: time(KnobId::EventsHeartbeat),
-                max_message_bytes,
+                max_message_bytes: size(KnobId::EventsMaxMessage),
             },
             agent: Agent {
                 listen: address(KnobId::AgentListen),
@@ -242,6 +266,9 @@ impl Config {
                 ttl: time(KnobId::ApproximateTtl),
                 max_blocks: Blocks(small(KnobId::ApproximateMaxBlocks)),
                 prune_target_ratio: ratio(KnobId::ApproximatePruneTargetRatio),
+            },
+            log: Log {
+                level: LogLevel::ALL[choice(KnobId::LogLevel)],
             },
             demo: Demo {
                 workers: small(KnobId::DemoWorkers),

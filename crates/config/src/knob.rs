@@ -3,12 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use homing_domain::HashSeed;
 
 use crate::quantity;
 use crate::words;
+
+/// How no file is written.
+const NO_FILE: &str = "none";
 
 /// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub enum Kind {
     Name,
     /// An IP address with a port, to listen on.
     Address,
+    /// The path of a file, or `none`.
+    File,
     /// `public`, or a secret of up to 32 hexadecimal digits.
     Seed,
 }
@@ -99,6 +105,8 @@ pub enum Value {
     Name(String),
     /// Of a [`Kind::Address`].
     Address(SocketAddr),
+    /// Of a [`Kind::File`].
+    File(Option<PathBuf>),
     /// Of a [`Kind::Seed`].
     Seed(HashSeed),
 }
@@ -156,6 +164,11 @@ impl Knob {
                 .then(|| Value::Name(text.to_owned()))
                 .ok_or(Refusal::Malformed),
             Kind::Address => text.parse().map(Value::Address).map_err(|_| Refusal::Malformed),
+            Kind::File => match text {
+                "" => Err(Refusal::Malformed),
+                NO_FILE => Ok(Value::File(None)),
+                path => Ok(Value::File(Some(PathBuf::from(path)))),
+            },
             Kind::Seed => quantity::seed(text).map(Value::Seed).ok_or(Refusal::Malformed),
         }
     }
@@ -171,6 +184,9 @@ impl Knob {
             (Value::Size(bytes), _) => quantity::show_size(*bytes),
             (Value::Name(name), _) => name.clone(),
             (Value::Address(address), _) => address.to_string(),
+            (Value::File(path), _) => path
+                .as_ref()
+                .map_or_else(|| NO_FILE.to_owned(), |path| path.display().to_string()),
             (Value::Ratio(ratio), _) => ratio.to_string(),
             (Value::Choice(place), _) => unreachable!("choice {place} of `{}`, which has none", self.path),
         }
@@ -212,6 +228,7 @@ impl fmt::Display for Kind {
             }
             Self::Name => f.write_str(words::EXPECTED),
             Self::Address => f.write_str("an IP address with a port"),
+            Self::File => f.write_str("a path, or `none` (a file of that name is `./none`)"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
         }
     }
@@ -296,6 +313,21 @@ mod tests {
         assert_eq!(size.parse("1023"), Err(Refusal::OutOfRange));
         assert_eq!(size.parse("much"), Err(Refusal::Malformed));
         assert_eq!(size.kind.to_string(), "1KiB to 1GiB");
+    }
+
+    #[test]
+    fn a_file_is_a_path_or_none() {
+        let file = Knob {
+            kind: Kind::File,
+            ..RANKS
+        };
+        assert_eq!(file.parse("none"), Ok(Value::File(None)));
+        assert_eq!(file.parse("a/b c"), Ok(Value::File(Some("a/b c".into()))));
+        assert_eq!(file.parse("./none"), Ok(Value::File(Some("./none".into()))));
+        assert_eq!(file.parse(""), Err(Refusal::Malformed));
+        for text in ["none", "./none", "x"] {
+            assert_eq!(file.show(&file.parse(text).unwrap()), text);
+        }
     }
 
     #[test]

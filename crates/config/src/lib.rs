@@ -35,8 +35,8 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::CacheView;
-pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer};
+pub use choices::{CacheView, LogLevel, role_name};
+pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, colour, load};

@@ -4,7 +4,7 @@
 //! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
-use crate::choices::{COPIES_CHOICES, CacheView};
+use crate::choices::{COPIES_CHOICES, CacheView, LogLevel};
 use crate::knob::{Kind, Knob, Unit};
 
 macro_rules! knobs {
@@ -79,6 +79,15 @@ knobs! {
 
     /// Where `homing index` listens. Whoever can reach it can read what is cached where.
     IndexListen = "index.listen", "127.0.0.1:7500", Kind::Address;
+
+    /// How long a request to `homing index` may be. A longer one is refused.
+    IndexMaxRequest = "index.max-request-bytes", "16MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// The file that `homing index` records everything in which it hears, to rebuild the index from. It is written anew.
+    IndexRecord = "index.record", "none", Kind::File;
+
+    /// The recording that `homing index` rebuilds its index from. It listens to nobody then.
+    IndexFrom = "index.from", "none", Kind::File;
 
     /// Within which time a view must have been verified, by an event, a heartbeat or a question, to be called live.
     FeedVerifyWithin = "feed.verify-within", "5s", Kind::Time(100..=10 * MINUTE);
@@ -160,6 +169,9 @@ knobs! {
 
     /// To which share of its maximum the approximate view is pruned.
     ApproximatePruneTargetRatio = "approximate.prune-target-ratio", "0.8", Kind::Ratio(0.1..=1.0);
+
+    /// How much is logged, to standard error: what is as bad as this, and what is worse.
+    LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
     /// How many workers the demo's fleet has.
     DemoWorkers = "demo.workers", "8", Kind::Count(Unit::Workers, 2..=256);

@@ -4,6 +4,8 @@
 //! prints for people goes to standard output too, so that it can be piped; what went wrong goes to standard error.
 
 mod demo;
+mod index;
+mod logs;
 mod show;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -38,6 +40,7 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
+    let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
     Command::new("homing")
         .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
@@ -45,6 +48,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(flags::with_flags(demo))
+        .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
 }
@@ -52,6 +56,7 @@ fn command() -> Command {
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
+        Some(("index", matches)) => index::run(&settings(matches)?),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
+use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
@@ -35,6 +36,16 @@ pub struct Subject {
     pub model: ModelName,
     /// How many tokens make a block.
     pub block_size: BlockSize,
+}
+
+impl Subject {
+    /// What the index that a worker is in is of.
+    pub fn of(spec: &WorkerSpec) -> Self {
+        Self {
+            model: spec.model.clone(),
+            block_size: spec.block_size,
+        }
+    }
 }
 
 /// A worker of the fleet.
@@ -110,13 +121,10 @@ impl Fleet {
             hasher,
         };
         for (number, spec) in (0..).zip(&config.workers) {
-            let subject = Subject {
-                model: spec.model.clone(),
-                block_size: spec.block_size,
-            };
+            let subject = Subject::of(spec);
             if !fleet.keepers.contains_key(&subject) {
                 let keeper = KeeperConfig {
-                    feed: config.feed.to_feed(u64::from(number) + 1),
+                    feed: feed_config(config, WorkerId(number)),
                     index: index_config(config, hasher),
                     hooks: hooks(&subject),
                 };
@@ -168,6 +176,16 @@ impl Fleet {
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
+
+    /// The workers and the keepers, for who has a place of his own for them.
+    pub fn into_parts(self) -> (Vec<Member>, BTreeMap<Subject, Keeper>) {
+        (self.members, self.keepers)
+    }
+}
+
+/// The limits of the feed of an index, as the operator asked for them. `first` is the first worker in it.
+pub fn feed_config(config: &Config, first: WorkerId) -> FeedConfig {
+    config.feed.to_feed(u64::from(first.0) + 1)
 }
 
 /// The bounds of an index, as the operator asked for them.

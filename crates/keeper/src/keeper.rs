@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::board::{Board, Standing, Standings};
 use crate::clock::Clock;
 use crate::lane::{Lanes, Parcel};
 use crate::source::{Ear, Source, Trouble};
@@ -77,6 +78,31 @@ pub struct Snapshot {
     pub listing: Listing,
 }
 
+impl View {
+    pub(crate) fn of(feed: &Feed, now_ms: u64, trouble: impl Fn(RankId) -> Option<String>) -> Self {
+        let ranks = feed.statuses(now_ms).map(|status| ViewedRank {
+            stats: feed.rank_stats(status.rank).unwrap_or_default(),
+            trouble: trouble(status.rank),
+            status,
+        });
+        Self {
+            now_ms,
+            ranks: ranks.collect(),
+            index: feed.index().stats(),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn of(feed: &Feed, now_ms: u64, rank: RankId) -> Option<Self> {
+        Some(Self {
+            status: feed.status(now_ms, rank)?,
+            position: feed.position(rank),
+            listing: feed.list(rank)?,
+        })
+    }
+}
+
 /// Keeps one index true. Dropping it ends its thread and everything that listens for it.
 #[derive(Debug)]
 pub struct Keeper {
@@ -84,6 +110,8 @@ pub struct Keeper {
     lanes: Lanes,
     runtime: Handle,
     reader: Reader,
+    /// Written by the writer's thread, read by anyone.
+    standings: Arc<Standings>,
     /// Who listens; written when ranks join and leave.
     listening: Mutex<BTreeMap<RankId, AbortHandle>>,
 }
@@ -97,6 +125,8 @@ impl Keeper {
             None => feed,
         };
         let reader = feed.reader();
+        let board = Board::default();
+        let standings = board.standings();
         let writer = Writer {
             feed,
             clock: Clock::start(),
@@ -107,6 +137,7 @@ impl Keeper {
             tally: Tally::default(),
             sources: HashMap::new(),
             asked: HashMap::new(),
+            board,
         };
         let (orders, taken) = mpsc::channel(ORDERS);
         let timers = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -118,6 +149,7 @@ impl Keeper {
             lanes: lanes.clone(),
             runtime,
             reader,
+            standings,
             listening: Mutex::default(),
         })
     }
@@ -125,6 +157,12 @@ impl Keeper {
     /// A reader of the index.
     pub fn reader(&self) -> &Reader {
         &self.reader
+    }
+
+    /// How good the views are, as of a short while ago: at most a tick (100 ms), and no change of a state that a rank's
+    /// own source caused is missing for longer than the writer's present handful. Costs no more than a pointer.
+    pub fn standing(&self) -> Arc<Standing> {
+        self.standings.load_full()
     }
 
     /// A rank comes, and is listened to from now on.

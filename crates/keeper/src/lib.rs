@@ -9,7 +9,8 @@
 //! - a [`Source`] listens to one rank and answers questions about it; [`EngineSource`] does so over an engine's own
 //!   sockets, [`AgentSource`] over the HTTP of an agent, [`PollSource`] by asking again and again;
 //! - [`Lanes`] are threads that decode and hash. All that is said of a rank goes through the same one, in order;
-//! - a [`Keeper`] has one thread, the only one that writes to its index.
+//! - a [`Keeper`] has one thread, the only one that writes to its index; a [`Still`] is an index that was kept once and is
+//!   rebuilt from what its keeper recorded.
 //!
 //! **Invariant:** every queue is bounded. A live batch that finds its lane full is dropped, the feed is told so, and the
 //! rank is repaired; answers and everything else wait for room.
@@ -18,6 +19,7 @@
 //! subscription after its last batch, and before the first of the next.
 
 mod agent;
+mod board;
 mod clock;
 mod engine;
 mod fleet;
@@ -25,15 +27,18 @@ mod keeper;
 mod lane;
 mod poll;
 mod source;
+mod still;
 mod tally;
 mod writer;
 
 pub use agent::{AgentConfig, AgentSource};
+pub use board::Standing;
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
-pub use fleet::{Fleet, FleetError, Member, Subject, index_config};
+pub use fleet::{Fleet, FleetError, Member, Subject, feed_config, index_config};
 pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};
 pub use source::{Ear, Joining, Source, Speech, Voice};
-pub use writer::Hooks;
+pub use still::Still;
+pub use writer::{Hooks, Told};

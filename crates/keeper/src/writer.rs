@@ -12,8 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::board::Board;
 use crate::clock::Clock;
-use crate::keeper::{Snapshot, View, ViewedRank};
+use crate::keeper::{Snapshot, View};
 use crate::lane::Lanes;
 use crate::source::{Source, Trouble, Voice};
 use crate::tally::Tally;
@@ -25,11 +26,20 @@ const HANDFUL: usize = 256;
 /// Housekeeping of the index after each handful, in its units of about 100 ns.
 const HOUSEKEEPING: u32 = 500;
 
+/// What is done to a feed. Whoever does the same to another feed at the same times gets the same index.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// It is told this.
+    Input(&'a Input),
+    /// Its index is given so much time for housekeeping, in the units of [`homing_index::Index::maintain`].
+    Maintain(u32),
+}
+
 /// What else is to be done on the writer's thread. Must be quick.
 #[derive(Default)]
 pub struct Hooks {
-    /// Called with everything that the feed is told, before it is.
-    pub record: Option<Box<dyn FnMut(u64, &Input) + Send>>,
+    /// Called with everything that is done to the feed, before it is, and when.
+    pub record: Option<Box<dyn FnMut(u64, Told<'_>) + Send>>,
     /// Called with what happened to the views that readers see, and the feed.
     pub notice: Option<Box<dyn FnMut(Notice, &Feed) + Send>>,
 }
@@ -68,6 +78,7 @@ pub(crate) struct Writer {
     pub(crate) tally: Tally,
     pub(crate) sources: HashMap<RankId, (Arc<dyn Source>, Trouble)>,
     pub(crate) asked: HashMap<AskId, AbortHandle>,
+    pub(crate) board: Board,
 }
 
 impl Writer {
@@ -88,7 +99,8 @@ impl Writer {
                     for order in handful.drain(..) {
                         self.take(order);
                     }
-                    self.feed.maintain(HOUSEKEEPING);
+                    self.maintain(HOUSEKEEPING);
+                    self.board.publish_changes(self.clock.now_ms(), &self.feed);
                     self.metrics.index.write_slice.observe(started.elapsed());
                 }
             }
@@ -101,10 +113,11 @@ impl Writer {
 
     fn tick(&mut self) {
         self.step(Input::Tick);
-        self.feed.maintain(HOUSEKEEPING * 10);
+        self.maintain(HOUSEKEEPING * 10);
         self.asked.retain(|_, task| !task.is_finished());
         let now_ms = self.clock.now_ms();
         self.tally.follow(&self.feed, now_ms, &self.metrics);
+        self.board.publish(now_ms, &self.feed);
     }
 
     fn take(&mut self, order: Order) {
@@ -127,7 +140,8 @@ impl Writer {
                     source: source.joining().source,
                 };
                 let now_ms = self.clock.now_ms();
-                self.record(now_ms, &input);
+                self.record(now_ms, Told::Input(&input));
+                self.board.touched(rank);
                 let joined = self.feed.step(now_ms, input);
                 if joined.is_ok() {
                     self.sources.insert(rank, (source, trouble));
@@ -138,14 +152,15 @@ impl Writer {
                 let _ = reply.send(self.view());
             }
             Order::List(rank, reply) => {
-                let _ = reply.send(self.snapshot(rank));
+                let _ = reply.send(Snapshot::of(&self.feed, self.clock.now_ms(), rank));
             }
         }
     }
 
     fn step(&mut self, input: Input) {
         let now_ms = self.clock.now_ms();
-        self.record(now_ms, &input);
+        self.record(now_ms, Told::Input(&input));
+        self.board.touched_by(&input);
         if let Err(error) = self.feed.step(now_ms, input) {
             tracing::error!(%error, "a rank was refused");
         }
@@ -156,9 +171,15 @@ impl Writer {
         }
     }
 
-    fn record(&mut self, now_ms: u64, input: &Input) {
+    fn maintain(&mut self, work: u32) {
+        let now_ms = self.clock.now_ms();
+        self.record(now_ms, Told::Maintain(work));
+        self.feed.maintain(work);
+    }
+
+    fn record(&mut self, now_ms: u64, told: Told<'_>) {
         if let Some(record) = &mut self.hooks.record {
-            record(now_ms, input);
+            record(now_ms, told);
         }
     }
 
@@ -183,24 +204,7 @@ impl Writer {
     }
 
     fn view(&self) -> View {
-        let now_ms = self.clock.now_ms();
-        let ranks = self.feed.statuses(now_ms).map(|status| ViewedRank {
-            stats: self.feed.rank_stats(status.rank).unwrap_or_default(),
-            trouble: self.sources.get(&status.rank).and_then(|(_, trouble)| trouble.get()),
-            status,
-        });
-        View {
-            now_ms,
-            ranks: ranks.collect(),
-            index: self.feed.index().stats(),
-        }
-    }
-
-    fn snapshot(&self, rank: RankId) -> Option<Snapshot> {
-        Some(Snapshot {
-            status: self.feed.status(self.clock.now_ms(), rank)?,
-            position: self.feed.position(rank),
-            listing: self.feed.list(rank)?,
-        })
+        let trouble = |rank| self.sources.get(&rank).and_then(|(_, trouble)| trouble.get());
+        View::of(&self.feed, self.clock.now_ms(), trouble)
     }
 }

@@ -32,7 +32,7 @@ pub use address::{AddressFault, Endpoint, EventsEndpoint, EventsMode, HttpUrl, S
 pub use keys::{Form, KeyFacts, WorkerKey};
 pub use problem::{Span, WorkerName, WorkerProblem};
 
-use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, ROLE_CHOICES, ROLES};
+use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView};
 use crate::resolve::Source;
 use crate::worker::written::Written;
 
@@ -170,7 +170,7 @@ impl fmt::Display for WorkerSpec {
                 }
             }
         }
-        let role = choices::name_of(ROLES, ROLE_CHOICES, self.role);
+        let role = choices::role_name(self.role);
         write!(
             f,
             ",role={role},model={},block-size={}",

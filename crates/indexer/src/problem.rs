@@ -1,0 +1,113 @@
+//! What can be wrong with a request, and how is it said?
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use homing_telemetry::Outcome;
+use thiserror::Error;
+
+/// What can be asked.
+const ROUTES: &str = "POST /v1/overlap and GET /v1/ranks, /v1/dump, /metrics, /health";
+
+/// Why a request is not answered with what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Problem {
+    #[error("the body cannot be read as a question: {0}")]
+    Malformed(String),
+    #[error("the body is longer than {limit} bytes; the limit is the setting `index.max-request-bytes`")]
+    TooLarge { limit: u64 },
+    #[error("the body did not come within {seconds} s")]
+    TooSlow { seconds: u64 },
+    #[error("the body could not be read to its end")]
+    CutOff,
+    #[error("give either `tokens` or `keys`, not both")]
+    TokensAndKeys,
+    #[error("give `tokens` or `keys`")]
+    NoTokensNorKeys,
+    #[error("`{field}` is part of the keys already: leave it out, or give `tokens`")]
+    InKeysAlready { field: &'static str },
+    #[error("`media` must be ordered by start: {place} begins at token {start}, and the one before it at {before}")]
+    MediaOutOfOrder { place: usize, start: u32, before: u32 },
+    #[error("no worker serves the model {model:?}; known: {known}")]
+    UnknownModel { model: String, known: String },
+    #[error("there are several models, name one in `model`: {known}")]
+    ModelNeeded { known: String },
+    #[error("the model {model:?} has no index with blocks of {block_size} tokens; it has: {known}")]
+    UnknownBlockSize {
+        model: String,
+        block_size: u64,
+        known: String,
+    },
+    #[error("the model {model:?} has several block sizes, name one in `block_size`: {known}")]
+    BlockSizeNeeded { model: String, known: String },
+    #[error("no rank fits the parameters; /v1/ranks tells all of them")]
+    NoSuchRank,
+    #[error("the parameters after the question mark: {0}")]
+    BadParameter(String),
+    #[error("nothing is here; there are {ROUTES}")]
+    NotFound,
+    #[error("not with this method; there are {ROUTES}")]
+    Method,
+    #[error("{most} dumps are under way already; ask again later")]
+    Busy { most: usize },
+    #[error("the index is being closed")]
+    Closing,
+}
+
+impl Problem {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::UnknownModel { .. } | Self::UnknownBlockSize { .. } | Self::NoSuchRank | Self::NotFound => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Closing | Self::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge { .. } => "too_large",
+            Self::TooSlow { .. } => "too_slow",
+            Self::CutOff => "cut_off",
+            Self::TokensAndKeys | Self::NoTokensNorKeys => "tokens_or_keys",
+            Self::InKeysAlready { .. } => "in_keys_already",
+            Self::MediaOutOfOrder { .. } => "media_out_of_order",
+            Self::UnknownModel { .. } => "unknown_model",
+            Self::ModelNeeded { .. } => "model_needed",
+            Self::UnknownBlockSize { .. } => "unknown_block_size",
+            Self::BlockSizeNeeded { .. } => "block_size_needed",
+            Self::NoSuchRank => "no_such_rank",
+            Self::BadParameter(_) => "bad_parameter",
+            Self::NotFound => "not_found",
+            Self::Method => "method_not_allowed",
+            Self::Busy { .. } => "busy",
+            Self::Closing => "closing",
+        }
+    }
+
+    /// How the metrics count it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::TooLarge { .. } => Outcome::TooLarge,
+            Self::UnknownModel { .. } | Self::UnknownBlockSize { .. } => Outcome::UnknownModel,
+            Self::Closing => Outcome::Failed,
+            _ => Outcome::Malformed,
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let error = serde_json::json!({ "error": { "code": self.code(), "message": self.to_string() } });
+        json(self.status(), error.to_string())
+    }
+}
+
+/// A response with this JSON text.
+pub(crate) fn json(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}

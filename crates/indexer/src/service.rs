@@ -1,0 +1,125 @@
+//! From what the operator asked for to a service that answers, and its end.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use homing_config::{Config, Resolved};
+use homing_domain::KeyHasher;
+use homing_keeper::{Fleet, FleetError, Hooks};
+use homing_telemetry::Metrics;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::http::{self, App};
+use crate::listener::Bounded;
+use crate::shelf::{Kept, Shelves};
+
+/// After it was told to stop, how long answers that are under way may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why the service cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// There is nobody to listen to.
+    #[error("no worker is named: give at least one with --worker, or a recording with --from")]
+    NoWorkers,
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} (`index.listen`): {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The workers cannot be listened to.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+}
+
+/// The index as a service: bound to its address, and listening to its workers.
+#[derive(Debug)]
+pub struct Service {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: Arc<App>,
+}
+
+impl Service {
+    /// Starts to listen to the workers of a configuration. Answers are given by [`Service::run`].
+    pub async fn start(resolved: &Resolved, metrics: Arc<Metrics>) -> Result<Self, StartError> {
+        let config = &resolved.config;
+        // First the address: whoever cannot have it should disturb nobody.
+        let (listener, address) = listen(config).await?;
+        let hasher = KeyHasher::new(config.hash_seed);
+        let shelves = Self::live(config, &metrics).await?;
+        let app = App::new(shelves, hasher, metrics, config.indexer.max_request_bytes);
+        Ok(Self {
+            listener,
+            address,
+            app: Arc::new(app),
+        })
+    }
+
+    async fn live(config: &Config, metrics: &Arc<Metrics>) -> Result<Shelves, StartError> {
+        if config.workers.is_empty() {
+            return Err(StartError::NoWorkers);
+        }
+        let fleet = Fleet::start(config, metrics, |_| Hooks::default()).await?;
+        let (members, keepers) = fleet.into_parts();
+        let kept = keepers
+            .into_iter()
+            .map(|(subject, keeper)| (subject, Kept::Live(keeper)));
+        Ok(Shelves::new(members, kept.collect()))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// One line for each worker: who it is, and where what it caches is heard.
+    pub fn workers(&self) -> Vec<String> {
+        let mut seats: Vec<_> = self.app.shelves.seats().map(|(_, seat)| seat).collect();
+        seats.sort_by_key(|seat| seat.rank);
+        seats.dedup_by_key(|seat| seat.rank.worker);
+        seats.iter().map(|seat| format!("worker {}", seat.spec)).collect()
+    }
+
+    /// Answers until `stop` is done, and what was asked before that within a few seconds.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let (told, tell) = oneshot::channel();
+        let stop = async move {
+            stop.await;
+            let _ = told.send(());
+        };
+        let serving = axum::serve(Bounded::new(self.listener), http::routes(self.app));
+        let serving = serving.with_graceful_shutdown(stop).into_future();
+        let late = async move {
+            // An error means that it ended by itself.
+            if tell.await.is_ok() {
+                tokio::time::sleep(GRACE).await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            served = serving => served,
+            () = late => {
+                tracing::warn!("answers that took longer than {GRACE:?} were cut off");
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), StartError> {
+    let wanted = config.indexer.listen;
+    let failed = |error| StartError::Listen { address: wanted, error };
+    let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
