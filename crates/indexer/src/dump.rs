@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use homing_domain::{Listed, ListedParent, StoredBlock, Tier};
 use homing_feed::Coverage;
-use homing_keeper::Snapshot;
+use homing_keeper::{Snapshot, Subject};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -45,11 +45,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    fn fits(&self, shelf: &Shelf, seat: &Seat) -> bool {
+    fn fits(&self, subject: &Subject, seat: &Seat) -> bool {
         let model = self
             .model
             .as_deref()
-            .is_none_or(|model| shelf.subject.model.as_str() == model);
+            .is_none_or(|model| subject.model.as_str() == model);
         let worker = self
             .worker
             .as_deref()
@@ -120,7 +120,10 @@ pub(crate) fn begin(app: &Arc<App>, wanted: Wanted) -> Result<Response, Problem>
     if let Some(model) = &wanted.model {
         app.shelves.of_model(model)?;
     }
-    let seats = app.shelves.seats().filter(|(shelf, seat)| wanted.fits(shelf, seat));
+    let seats = app
+        .shelves
+        .seats()
+        .filter(|(shelf, seat)| wanted.fits(&shelf.subject, seat));
     if seats.count() == 0 {
         return Err(Problem::NoSuchRank);
     }
@@ -133,7 +136,11 @@ pub(crate) fn begin(app: &Arc<App>, wanted: Wanted) -> Result<Response, Problem>
 }
 
 async fn write(app: Arc<App>, wanted: Wanted, mut lines: Lines, _permit: OwnedSemaphorePermit) {
-    for (shelf, seat) in app.shelves.seats().filter(|(shelf, seat)| wanted.fits(shelf, seat)) {
+    for (shelf, seat) in app
+        .shelves
+        .seats()
+        .filter(|(shelf, seat)| wanted.fits(&shelf.subject, seat))
+    {
         match shelf.kept.list(seat.rank).await {
             Ok(Some(snapshot)) => {
                 if write_rank(&app, shelf, seat, snapshot, &mut lines).await.is_err() {

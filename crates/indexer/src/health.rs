@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
+use crate::http::App;
 use crate::ranks::stale;
-use crate::shelf::{Shelf, Shelves, state_name};
+use crate::shelf::{Shelf, state_name};
 
 /// The most ranks that are named; the rest is counted.
 const NAMED: usize = 100;
 
 /// How it is, as JSON. A rank that is not live is no reason to be restarted, so the status is ok whenever it answers.
-pub(crate) fn report(shelves: &Shelves) -> String {
+pub(crate) fn report(app: &App) -> String {
+    let shelves = &app.shelves;
     let mut not_live: Vec<String> = shelves.iter().flat_map(not_live).collect();
     let ranks: usize = shelves.iter().map(|shelf| shelf.seats.len()).sum();
     let unnamed = not_live.len().saturating_sub(NAMED);
@@ -21,6 +23,9 @@ pub(crate) fn report(shelves: &Shelves) -> String {
     let mut report = json!({ "status": "ok", "ranks": ranks, "live": live, "not_live": not_live });
     if let Some(as_of_ms) = shelves.as_of_ms() {
         report["as_of_ms"] = Value::from(as_of_ms);
+    }
+    if let Some(recording) = &app.recording {
+        report["recording"] = Value::from(if recording.is_running() { "running" } else { "ended" });
     }
     report.to_string()
 }

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::dump::{self, Wanted};
 use crate::problem::{Problem, json};
+use crate::record::Progress;
 use crate::shelf::Shelves;
 use crate::{health, overlap, ranks};
 
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) bodies: Semaphore,
     /// One for each dump that may be under way.
     pub(crate) dumps: Arc<Semaphore>,
+    /// How the recording is getting on, if there is one.
+    pub(crate) recording: Option<Progress>,
 }
 
 impl App {
@@ -50,6 +53,7 @@ impl App {
             max_body,
             bodies: Semaphore::new(BODIES),
             dumps: Arc::new(Semaphore::new(dump::MOST)),
+            recording: None,
         }
     }
 }
@@ -137,5 +141,5 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn health(State(app): State<Arc<App>>) -> Response {
-    json(StatusCode::OK, health::report(&app.shelves))
+    json(StatusCode::OK, health::report(&app))
 }

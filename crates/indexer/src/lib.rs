@@ -20,7 +20,7 @@ mod overlap;
 mod problem;
 mod query;
 mod ranks;
-// pub mod record;
+pub mod record;
 mod service;
 mod shelf;
 

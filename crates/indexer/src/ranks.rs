@@ -12,11 +12,11 @@ use crate::shelf::{NOT_LISTENED_TO, Seat, Shelf, Shelves, state_name};
 
 #[derive(Debug, Serialize)]
 struct Ranks<'a> {
-    ranks: Vec<Rank<'a>>,
+    ranks: Vec<Row<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Rank<'a> {
+struct Row<'a> {
     worker: &'a str,
     worker_number: u32,
     dp_rank: u16,
@@ -111,12 +111,12 @@ pub(crate) async fn all(shelves: &Shelves) -> Result<String, Problem> {
     Ok(serde_json::to_string(&ranks).unwrap_or_else(|error| unreachable!("texts and numbers are JSON: {error}")))
 }
 
-fn rank<'a>(shelf: &'a Shelf, seat: &'a Seat, viewed: Option<&ViewedRank>, now_ms: u64) -> Rank<'a> {
+fn rank<'a>(shelf: &'a Shelf, seat: &'a Seat, viewed: Option<&ViewedRank>, now_ms: u64) -> Row<'a> {
     let status = viewed.map(|viewed| &viewed.status);
-    let stats = viewed.map_or_else(RankStats::default, |viewed| viewed.stats);
+    let sizes = viewed.map_or_else(RankStats::default, |viewed| viewed.stats);
     let (since_ms, why) = stale(status);
     let labels = seat.spec.labels.iter();
-    Rank {
+    Row {
         worker: &seat.worker,
         worker_number: seat.rank.worker.0,
         dp_rank: seat.rank.dp.0,
@@ -137,9 +137,9 @@ fn rank<'a>(shelf: &'a Shelf, seat: &'a Seat, viewed: Option<&ViewedRank>, now_m
             .and_then(|status| status.verified_ms)
             .map(|verified| now_ms.saturating_sub(verified)),
         lag_ms: status.and_then(|status| status.lag_ms),
-        blocks: stats.blocks,
-        orphans: stats.orphans,
-        truncated: stats.truncated,
+        blocks: sizes.blocks,
+        orphans: sizes.orphans,
+        truncated: sizes.truncated,
         buffered: status.map_or(0, |status| status.buffered),
         epoch: status.map_or(0, |status| status.epoch),
         identity: status.map_or_else(Identity::default, |status| Identity {

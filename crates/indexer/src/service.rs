@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::http::{self, App};
 use crate::listener::Bounded;
+use crate::record::{self, Ending, RecordError, Recording};
 use crate::shelf::{Kept, Shelves};
 
 /// After it was told to stop, how long answers that are under way may take.
@@ -35,6 +37,22 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The recording cannot be begun.
+    #[error("cannot record to {path} (`index.record`): {error}")]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: RecordError,
+    },
+    /// The recording cannot be read.
+    #[error("cannot rebuild the index from {path} (`index.from`): {error}")]
+    From {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: RecordError,
+    },
     /// The workers cannot be listened to.
     #[error(transparent)]
     Fleet(#[from] FleetError),
@@ -46,6 +64,8 @@ pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    /// Ends with this.
+    recording: Option<Recording>,
 }
 
 impl Service {
@@ -55,25 +75,20 @@ impl Service {
         // First the address: whoever cannot have it should disturb nobody.
         let (listener, address) = listen(config).await?;
         let hasher = KeyHasher::new(config.hash_seed);
-        let shelves = Self::live(config, &metrics).await?;
-        let app = App::new(shelves, hasher, metrics, config.indexer.max_request_bytes);
+        let (shelves, recording) = match &config.indexer.from {
+            Some(path) => (still(path.clone(), config, &metrics).await?, None),
+            None => live(resolved, &metrics).await?,
+        };
+        let app = App {
+            recording: recording.as_ref().map(Recording::progress),
+            ..App::new(shelves, hasher, metrics, config.indexer.max_request_bytes)
+        };
         Ok(Self {
             listener,
             address,
             app: Arc::new(app),
+            recording,
         })
-    }
-
-    async fn live(config: &Config, metrics: &Arc<Metrics>) -> Result<Shelves, StartError> {
-        if config.workers.is_empty() {
-            return Err(StartError::NoWorkers);
-        }
-        let fleet = Fleet::start(config, metrics, |_| Hooks::default()).await?;
-        let (members, keepers) = fleet.into_parts();
-        let kept = keepers
-            .into_iter()
-            .map(|(subject, keeper)| (subject, Kept::Live(keeper)));
-        Ok(Shelves::new(members, kept.collect()))
     }
 
     /// Where it listens.
@@ -103,17 +118,77 @@ impl Service {
             if tell.await.is_ok() {
                 tokio::time::sleep(GRACE).await;
             } else {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
-        tokio::select! {
+        let served = tokio::select! {
             served = serving => served,
             () = late => {
                 tracing::warn!("answers that took longer than {GRACE:?} were cut off");
                 Ok(())
             }
-        }
+        };
+        // Its end is written now, whoever still holds the rest.
+        drop(self.recording);
+        served
     }
+}
+
+/// Listens to all workers, and records what it hears if that was asked for.
+async fn live(resolved: &Resolved, metrics: &Arc<Metrics>) -> Result<(Shelves, Option<Recording>), StartError> {
+    let config = &resolved.config;
+    if config.workers.is_empty() {
+        return Err(StartError::NoWorkers);
+    }
+    let begin = |path: &PathBuf| {
+        Recording::begin(path, resolved, metrics.clone()).map_err(|error| StartError::Record {
+            path: path.clone(),
+            error,
+        })
+    };
+    let mut recording = config.indexer.record.as_ref().map(begin).transpose()?;
+    let hooks = |_: &_| match &mut recording {
+        None => Hooks::default(),
+        Some(recording) => {
+            let mut recorder = recording.recorder();
+            Hooks {
+                record: Some(Box::new(move |now_ms, told| recorder.record(now_ms, told))),
+                ..Hooks::default()
+            }
+        }
+    };
+    let fleet = Fleet::start(config, metrics, hooks).await?;
+    let (members, keepers) = fleet.into_parts();
+    let kept = keepers
+        .into_iter()
+        .map(|(subject, keeper)| (subject, Kept::Live(keeper)));
+    Ok((Shelves::new(members, kept.collect()), recording))
+}
+
+/// Does again what was recorded.
+async fn still(path: PathBuf, config: &Config, metrics: &Metrics) -> Result<Shelves, StartError> {
+    let seed = config.hash_seed;
+    let reading = path.clone();
+    // A long recording is read for a while.
+    let rebuilt = tokio::task::spawn_blocking(move || record::rebuild(&reading, seed)).await;
+    let rebuilt = rebuilt.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let rebuilt = rebuilt.map_err(|error| StartError::From {
+        path: path.clone(),
+        error,
+    })?;
+    let (path, entries) = (path.display(), rebuilt.entries);
+    match rebuilt.ending {
+        Ending::Whole => tracing::info!(%path, entries, "the index is rebuilt"),
+        Ending::CutOff { bytes_left } => tracing::warn!(
+            %path, entries, bytes_left,
+            "the recording was not ended properly: the index is rebuilt up to where it is cut off"
+        ),
+    }
+    let kept = rebuilt.indexes.into_iter().map(|(subject, still)| {
+        still.tell(metrics);
+        (subject, Kept::still(still))
+    });
+    Ok(Shelves::new(rebuilt.members, kept.collect()))
 }
 
 async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -197,8 +197,8 @@ impl Listener {
         let Some(decoder) = &mut self.decoder else {
             return Read::Broken;
         };
-        let decoded = match decoder.decode(sequence, payload) {
-            Ok(decoded) => decoded,
+        let read = match decoder.decode(sequence, payload) {
+            Ok(read) => read,
             Err(error) => {
                 metrics.wire.broken_batches.add(1);
                 self.trouble
@@ -206,8 +206,8 @@ impl Listener {
                 return Read::Broken;
             }
         };
-        crate::tally::decoded(&decoded, metrics);
-        self.check(decoded)
+        crate::tally::decoded(&read, metrics);
+        self.check(read)
     }
 
     /// Every answer, an empty one too, shows that the engine is there and has nothing more to say.

@@ -35,13 +35,18 @@ pub enum Told<'a> {
     Maintain(u32),
 }
 
+/// Called with what is done to a feed, and when.
+pub type RecordHook = Box<dyn FnMut(u64, Told<'_>) + Send>;
+/// Called with what happened to a view, and the feed.
+pub type NoticeHook = Box<dyn FnMut(Notice, &Feed) + Send>;
+
 /// What else is to be done on the writer's thread. Must be quick.
 #[derive(Default)]
 pub struct Hooks {
     /// Called with everything that is done to the feed, before it is, and when.
-    pub record: Option<Box<dyn FnMut(u64, Told<'_>) + Send>>,
+    pub record: Option<RecordHook>,
     /// Called with what happened to the views that readers see, and the feed.
-    pub notice: Option<Box<dyn FnMut(Notice, &Feed) + Send>>,
+    pub notice: Option<NoticeHook>,
 }
 
 impl fmt::Debug for Hooks {

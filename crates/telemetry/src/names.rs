@@ -181,6 +181,8 @@ metrics! {
         overlap_requests: PerLabel<Outcome, Counter> = "homing_indexer_overlap_requests_total",
         /// Time from a request for overlap, read, to its answer, written.
         overlap_duration: Histogram = "homing_indexer_overlap_duration_seconds",
+        /// Bytes written to the recording.
+        recorded_bytes: Counter = "homing_indexer_recorded_data_bytes_total",
     }
 }
 

@@ -1,0 +1,222 @@
+//! Who writes the recording? A thread of its own: the writers of the indexes hand over bytes and never wait.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use homing_config::Resolved;
+use homing_domain::KeyHasher;
+use homing_keeper::Told;
+use homing_telemetry::Metrics;
+use homing_wire::frame::FrameWriter;
+
+use super::entry::{put, put_end, put_number};
+use super::envelope::{HEAD, seal};
+use super::{RecordError, header};
+
+/// Entries that wait to be written at most.
+const QUEUE: usize = 1 << 16;
+/// Bytes in them. One entry more is taken when there are fewer.
+const QUEUE_BYTES: usize = 64 << 20;
+/// How long what was written may stay in memory.
+const FLUSH_AFTER: Duration = Duration::from_millis(500);
+
+/// A recording under way. Dropping it ends the recording properly.
+#[derive(Debug)]
+pub struct Recording {
+    shared: Progress,
+    queue: SyncSender<Vec<u8>>,
+    thread: Option<JoinHandle<()>>,
+    frames: FrameWriter,
+    /// Feeds that are recorded so far; each has its number.
+    feeds: u64,
+}
+
+/// How a recording is getting on: for its thread, for those who hand over, and for who wants to know.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes handed over and not yet written.
+    waiting: AtomicUsize,
+    /// [`RUNNING`], until someone sets it to something else.
+    stage: AtomicU8,
+}
+
+const RUNNING: u8 = 0;
+/// Something could not be recorded: what comes after it must not be either.
+const BROKEN: u8 = 1;
+/// All of it is recorded, and no more is wanted.
+const CLOSED: u8 = 2;
+
+/// Records what is done to one feed.
+#[derive(Debug)]
+pub struct Recorder {
+    shared: Progress,
+    queue: SyncSender<Vec<u8>>,
+    frames: FrameWriter,
+    feed: u64,
+    /// Times are recorded as the distance from this.
+    last_ms: u64,
+}
+
+impl Recording {
+    /// Begins a recording in a file, which is written anew.
+    pub fn begin(path: &Path, resolved: &Resolved, metrics: Arc<Metrics>) -> Result<Self, RecordError> {
+        let mut file = BufWriter::new(File::create(path)?);
+        let header = header::write(resolved);
+        file.write_all(&header)?;
+        file.flush()?;
+        let (queue, entries) = mpsc::sync_channel(QUEUE);
+        let shared = Progress::default();
+        let pen = Pen {
+            file,
+            shared: shared.clone(),
+            metrics,
+        };
+        let thread = thread::Builder::new()
+            .name("recording".to_owned())
+            .spawn(move || pen.run(&entries))?;
+        Ok(Self {
+            shared,
+            queue,
+            thread: Some(thread),
+            frames: FrameWriter::new(&KeyHasher::new(resolved.config.hash_seed)),
+            feeds: 0,
+        })
+    }
+
+    /// What records the next feed. Feeds are told apart by the order in which this is called.
+    pub fn recorder(&mut self) -> Recorder {
+        let feed = self.feeds;
+        self.feeds += 1;
+        Recorder {
+            shared: self.shared.clone(),
+            queue: self.queue.clone(),
+            frames: self.frames,
+            feed,
+            last_ms: 0,
+        }
+    }
+
+    /// How it is getting on.
+    pub fn progress(&self) -> Progress {
+        self.shared.clone()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Whoever still records finds it closed. An empty message wakes the thread, which may have ended by itself.
+        self.shared.leave_running_for(CLOSED);
+        let _ = self.queue.send(Vec::new());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Progress {
+    /// Whether everything is recorded so far.
+    pub fn is_running(&self) -> bool {
+        self.stage() == RUNNING
+    }
+
+    fn stage(&self) -> u8 {
+        self.0.stage.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it was running before.
+    fn leave_running_for(&self, stage: u8) -> bool {
+        let left = self
+            .0
+            .stage
+            .compare_exchange(RUNNING, stage, Ordering::Relaxed, Ordering::Relaxed);
+        left.is_ok()
+    }
+}
+
+impl Recorder {
+    /// This is done to the feed. Does not wait.
+    pub fn record(&mut self, now_ms: u64, told: Told<'_>) {
+        if !self.shared.is_running() {
+            return;
+        }
+        if let Err(reason) = self.try_record(now_ms, told)
+            && self.shared.leave_running_for(BROKEN)
+        {
+            tracing::error!(reason, "the recording ends here");
+        }
+    }
+
+    fn try_record(&mut self, now_ms: u64, told: Told<'_>) -> Result<(), String> {
+        let mut entry = vec![0; HEAD];
+        put_number(&mut entry, self.feed);
+        put_number(&mut entry, now_ms.saturating_sub(self.last_ms));
+        put(told, self.frames, &mut entry).map_err(|error| error.to_string())?;
+        seal(&mut entry, 0);
+        let length = entry.len();
+        if self.shared.0.waiting.fetch_add(length, Ordering::Relaxed) >= QUEUE_BYTES {
+            return Err(format!("{QUEUE_BYTES} bytes wait to be written: the file is too slow"));
+        }
+        self.queue.try_send(entry).map_err(|error| match error {
+            TrySendError::Full(_) => format!("{QUEUE} entries wait to be written: the file is too slow"),
+            TrySendError::Disconnected(_) => "nobody writes it any more".to_owned(),
+        })?;
+        self.last_ms = self.last_ms.max(now_ms);
+        Ok(())
+    }
+}
+
+/// What writes to the file.
+struct Pen {
+    file: BufWriter<File>,
+    shared: Progress,
+    metrics: Arc<Metrics>,
+}
+
+impl Pen {
+    fn run(mut self, entries: &Receiver<Vec<u8>>) {
+        if let Err(error) = self.write_all(entries) {
+            self.shared.leave_running_for(BROKEN);
+            tracing::error!(%error, "the recording cannot be written and ends here");
+        }
+    }
+
+    /// Writes what comes until it is closed, and then that nothing is missing; or until it is broken.
+    fn write_all(&mut self, entries: &Receiver<Vec<u8>>) -> io::Result<()> {
+        loop {
+            match entries.recv_timeout(FLUSH_AFTER) {
+                Ok(entry) if !entry.is_empty() => {
+                    self.write(&entry)?;
+                    continue;
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => self.file.flush()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            match self.shared.stage() {
+                RUNNING => {}
+                BROKEN => return Ok(()),
+                _ => break,
+            }
+        }
+        let mut end = vec![0; HEAD];
+        put_end(&mut end);
+        seal(&mut end, 0);
+        self.file.write_all(&end)?;
+        self.file.flush()
+    }
+
+    fn write(&mut self, entry: &[u8]) -> io::Result<()> {
+        self.file.write_all(entry)?;
+        self.shared.0.waiting.fetch_sub(entry.len(), Ordering::Relaxed);
+        self.metrics.indexer.recorded_bytes.add(entry.len() as u64);
+        Ok(())
+    }
+}
