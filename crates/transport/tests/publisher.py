@@ -8,6 +8,8 @@ Each line on standard input is a command; each is answered by one line on standa
     mark MESSAGES            the PUB's high-water mark, for sockets made later; 0 for none
     topic TEXT               the first frame of what is published; none for an empty one
     publish COUNT [SIZE]     publishes so many messages [topic, sequence, payload], payloads of SIZE bytes; says the next sequence
+    send HEX                 publishes one message with this payload; says the next sequence
+    lose HEX                 keeps such a message for the replay and does not publish it
     drop COUNT               keeps so many messages for the replay and does not publish them: what a full queue does
     renumber SEQUENCE        the next message has this sequence, and nothing is kept: what a restart does
     stream COUNT             publishes while no line comes, COUNT messages at a time; 0 to stop
@@ -51,7 +53,10 @@ class Engine:
 
     def keep(self, size=0):
         payload = b"%d" % self.next
-        message = [self.topic, struct.pack(">Q", self.next), payload + b"x" * (size - len(payload))]
+        return self.keep_payload(payload + b"x" * (size - len(payload)))
+
+    def keep_payload(self, payload):
+        message = [self.topic, struct.pack(">Q", self.next), payload]
         self.kept.append(message)
         del self.kept[:-10_000]
         self.next += 1
@@ -84,6 +89,10 @@ class Engine:
             self.topic = words[0].encode() if words else b""
         elif command == "publish":
             self.publish(*map(int, words))
+        elif command == "send":
+            self.events.send_multipart(self.keep_payload(bytes.fromhex(words[0])))
+        elif command == "lose":
+            self.keep_payload(bytes.fromhex(words[0]))
         elif command == "drop":
             for _ in range(int(words[0])):
                 self.keep()
