@@ -109,7 +109,11 @@ pub(super) fn tier_of(medium: Option<&str>) -> Option<Tier> {
         ("remote", Tier::External),
         ("shared", Tier::External),
     ];
-    let medium = medium.unwrap_or("");
+    let medium = match medium {
+        // What nearly all say.
+        None | Some("GPU") => return Some(Tier::Device),
+        Some(medium) => medium,
+    };
     let found = NAMES.iter().find(|(name, _)| medium.eq_ignore_ascii_case(name));
     found.map(|&(_, tier)| tier)
 }
