@@ -82,7 +82,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
         bytes
     };
     let mut many_events = b"\x92\x05\xdd\x00\x01\x00\x00".to_vec();
-    many_events.extend([0xc0; 1 << 16]);
+    many_events.extend(std::iter::repeat_n(0xc0, 1 << 16));
     let mut many_clears = b"\x92\x05\xdc\x10\x00".to_vec();
     let mut many_stores = b"\x92\x05\xdc\x10\x00".to_vec();
     let mut many_removals = b"\x92\x05\xdc\x10\x00".to_vec();
@@ -95,9 +95,9 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
         many_removals.extend(medium);
     }
     let mut small_tokens = b"\x92\x05\x91\x95\xabBlockStored\xdc\x80\x00".to_vec();
-    small_tokens.extend([7; 0x8000]);
+    small_tokens.extend(std::iter::repeat_n(7, 0x8000));
     small_tokens.extend(b"\xc0\xdc\x80\x00");
-    small_tokens.extend([7; 0x8000]);
+    small_tokens.extend(std::iter::repeat_n(7, 0x8000));
     small_tokens.push(1);
     vec![
         ("events that are only claimed", b"\x92\x05\xdd\xff\xff\xff\xff".to_vec()),
@@ -121,16 +121,16 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
 fn messages_take_a_small_multiple_of_their_length() {
     for (name, bytes) in hostile() {
         for dialect in [Dialect::Vllm, Dialect::Sglang] {
-            let mut decoder = decoder(dialect, 1);
-            within(name, bytes.len(), || drop(decoder.decode(Sequence(0), &bytes)));
+            let mut reader = decoder(dialect, 1);
+            within(name, bytes.len(), || drop(reader.decode(Sequence(0), &bytes)));
         }
     }
     for capture in captures() {
-        let mut decoder = decoder(capture.dialect, 16);
+        let mut reader = decoder(capture.dialect, 16);
         for captured in &capture.messages {
             let payload = &captured.frames[2];
             within(capture.name, payload.len(), || {
-                drop(decoder.decode(Sequence(0), payload))
+                drop(reader.decode(Sequence(0), payload));
             });
         }
     }
@@ -138,17 +138,17 @@ fn messages_take_a_small_multiple_of_their_length() {
 
 #[test]
 fn a_removal_of_split_blocks_takes_as_much_more_as_they_have_parts() {
-    let mut decoder = decoder(Dialect::Vllm, 1);
+    let mut reader = decoder(Dialect::Vllm, 1);
     let mut store = b"\x92\x05\x91\x95\xabBlockStored\x91\x01\xc0\xdc\x00\x80".to_vec();
     store.extend([7; 128]);
     store.extend([0xcc, 128]);
-    let stored = decoder.decode(Sequence(0), &store).unwrap();
+    let stored = reader.decode(Sequence(0), &store).unwrap();
     assert!(stored.skipped.is_empty());
     let mut remove = b"\x92\x05\x91\x92\xacBlockRemoved\xdc\x10\x00".to_vec();
     remove.extend([5; 0x1000]);
     let parts = 128;
     within("a removal", parts * remove.len(), || {
-        drop(decoder.decode(Sequence(1), &remove))
+        drop(reader.decode(Sequence(1), &remove));
     });
 }
 
@@ -163,8 +163,8 @@ fn json_takes_a_small_multiple_of_its_length() {
         format!("{}1{}", "[".repeat(100), "]".repeat(100)),
     ] {
         let json = repeated(&text);
-        let mut decoder = decoder(Dialect::TrtLlm, 1);
-        within(&text, json.len(), || drop(decoder.decode_trtllm(json.as_bytes())));
+        let mut reader = decoder(Dialect::TrtLlm, 1);
+        within(&text, json.len(), || drop(reader.decode_trtllm(json.as_bytes())));
     }
 }
 

@@ -1,4 +1,5 @@
 //! Is what we pass on read as it was written, and is it noticed if it is not whole or not for us?
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 

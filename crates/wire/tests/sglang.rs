@@ -1,4 +1,5 @@
 //! Is SGLang understood?
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
@@ -14,14 +15,14 @@ fn sglang() -> Decoder {
     decoder(Dialect::Sglang, 4)
 }
 
-fn hear(decoder: &mut Decoder, form: SglangForm, events: Vec<EngineEvent>) -> Decoded {
-    decoder
+fn hear(reader: &mut Decoder, form: SglangForm, events: Vec<EngineEvent>) -> Decoded {
+    reader
         .decode(Sequence(7), &encode::sglang(&message(events), form))
         .unwrap()
 }
 
 fn pages(parent: Option<i64>, pages: std::ops::Range<u64>, tokens: u32) -> EngineStored {
-    let hashes = pages.map(|page| EngineHash::Signed(-(page as i64) - 1)).collect();
+    let hashes = pages.map(|page| EngineHash::Signed(-page.cast_signed() - 1)).collect();
     EngineStored::plain(parent.map(EngineHash::Signed), hashes, (0..tokens).collect(), 4)
 }
 
@@ -89,9 +90,9 @@ fn a_salt_marks_the_first_page_of_a_sequence() {
 #[test]
 fn a_short_last_page_is_left_out_and_so_is_its_removal() {
     for form in FORMS {
-        let mut decoder = sglang();
+        let mut reader = sglang();
         // Joined with full ones, then by itself.
-        let decoded = hear(&mut decoder, form, vec![EngineEvent::Stored(pages(None, 0..3, 10))]);
+        let decoded = hear(&mut reader, form, vec![EngineEvent::Stored(pages(None, 0..3, 10))]);
         assert_eq!(
             decoded.skipped.iter().collect::<Vec<_>>(),
             [(SkipReason::PartialBlock, 1)]
@@ -99,7 +100,7 @@ fn a_short_last_page_is_left_out_and_so_is_its_removal() {
         assert_eq!(only_store(&decoded.batch.changes).blocks.len(), 2);
         let mut alone = pages(Some(-2), 5..6, 3);
         alone.block_size = 3;
-        let decoded = hear(&mut decoder, form, vec![EngineEvent::Stored(alone)]);
+        let decoded = hear(&mut reader, form, vec![EngineEvent::Stored(alone)]);
         assert_eq!(
             decoded.skipped.iter().collect::<Vec<_>>(),
             [(SkipReason::PartialBlock, 1)]
@@ -107,10 +108,10 @@ fn a_short_last_page_is_left_out_and_so_is_its_removal() {
         // The size of the short one is given for all.
         let mut joined = pages(Some(-2), 7..9, 6);
         joined.block_size = 2;
-        let decoded = hear(&mut decoder, form, vec![EngineEvent::Stored(joined)]);
+        let decoded = hear(&mut reader, form, vec![EngineEvent::Stored(joined)]);
         assert_eq!(only_store(&decoded.batch.changes).blocks.len(), 1);
         let gone = [-3, -6, -9, -1].map(EngineHash::Signed).to_vec();
-        let decoded = hear(&mut decoder, form, vec![EngineEvent::Removed(removed(gone))]);
+        let decoded = hear(&mut reader, form, vec![EngineEvent::Removed(removed(gone))]);
         let expected = Removed::plain(vec![Label::from_signed(-1)]);
         assert_eq!(decoded.batch.changes, [KvChange::Removed(expected)]);
         // One token where a page has four.

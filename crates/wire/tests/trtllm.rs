@@ -1,4 +1,5 @@
 //! Is TensorRT-LLM understood?
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
@@ -16,8 +17,8 @@ fn trtllm() -> Decoder {
     decoder(Dialect::TrtLlm, 4)
 }
 
-fn hear(decoder: &mut Decoder, events: &Value) -> Vec<Decoded> {
-    decoder.decode_trtllm(events.to_string().as_bytes()).unwrap()
+fn hear(reader: &mut Decoder, events: &Value) -> Vec<Decoded> {
+    reader.decode_trtllm(events.to_string().as_bytes()).unwrap()
 }
 
 fn block(hash: u64, tokens: std::ops::Range<u32>) -> Value {
@@ -90,14 +91,14 @@ fn a_digest_is_of_the_event_alone() {
 
 #[test]
 fn ranks_of_one_endpoint_are_kept_apart() {
-    let mut decoder = trtllm();
+    let mut reader = trtllm();
     let on = |mut event: Value, rank: u16| {
         event["attention_dp_rank"] = json!(rank);
         event
     };
     let partial = || stored(0, None, &[block(1, 0..2)]);
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         &json!([
             on(partial(), 0),
             on(stored(0, None, &[block(1, 0..4)]), 1),
@@ -159,9 +160,9 @@ fn bad_events_cost_no_others() {
 
 #[test]
 fn what_is_no_answer_is_an_error_in_words() {
-    let mut decoder = trtllm();
-    assert_eq!(decoder.decode_trtllm(b"null"), Ok(vec![]));
-    assert_eq!(decoder.decode_trtllm(b"[]"), Ok(vec![]));
+    let mut reader = trtllm();
+    assert_eq!(reader.decode_trtllm(b"null"), Ok(vec![]));
+    assert_eq!(reader.decode_trtllm(b"[]"), Ok(vec![]));
     let texts = [
         (
             "",
@@ -177,19 +178,19 @@ fn what_is_no_answer_is_an_error_in_words() {
         ),
     ];
     for (json, text) in texts {
-        assert_eq!(decoder.decode_trtllm(json.as_bytes()).unwrap_err().to_string(), text);
+        assert_eq!(reader.decode_trtllm(json.as_bytes()).unwrap_err().to_string(), text);
     }
     for length in 0..EVENTS.trim_end().len() {
-        assert!(decoder.decode_trtllm(&EVENTS.as_bytes()[..length]).is_err(), "{length}");
+        assert!(reader.decode_trtllm(&EVENTS.as_bytes()[..length]).is_err(), "{length}");
     }
 }
 
 #[test]
 fn larger_blocks_are_split_moved_and_removed_in_all_parts() {
-    let mut decoder = decoder(Dialect::TrtLlm, 2);
+    let mut reader = decoder(Dialect::TrtLlm, 2);
     let tokens: Vec<u32> = (0..8).collect();
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         &json!([stored(0, None, &[block(1, 0..4), block(2, 4..8)])]),
     );
     let mut keys = Vec::new();
@@ -198,7 +199,7 @@ fn larger_blocks_are_split_moved_and_removed_in_all_parts() {
     let blocks = &only_store(&decoded[0].batch.changes).blocks;
     let moved = json!([{"event_id": 1, "data": {"type": "updated", "block_hash": 2,
         "cache_level": {"new_value": 1, "old_value": 0}}}]);
-    let decoded = hear(&mut decoder, &moved);
+    let decoded = hear(&mut reader, &moved);
     let host: Vec<StoredBlock> = decoded[0]
         .batch
         .changes
@@ -210,7 +211,7 @@ fn larger_blocks_are_split_moved_and_removed_in_all_parts() {
         .flatten()
         .collect();
     assert_eq!(host, blocks[2..]);
-    let decoded = hear(&mut decoder, &json!([removed(2, &[2]), removed(3, &[1])]));
+    let decoded = hear(&mut reader, &json!([removed(2, &[2]), removed(3, &[1])]));
     for (one, tier) in decoded.iter().zip([Tier::Host, Tier::Device]) {
         assert!(
             matches!(one.batch.changes.as_slice(), [KvChange::Removed(gone)] if gone.labels.len() == 2 && gone.tier == tier)
@@ -220,15 +221,15 @@ fn larger_blocks_are_split_moved_and_removed_in_all_parts() {
 
 #[test]
 fn other_block_sizes_are_refused_where_they_are_certain() {
-    let mut decoder = decoder(Dialect::TrtLlm, 16);
+    let mut reader = decoder(Dialect::TrtLlm, 16);
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         &json!([stored(0, None, &[block(1, 0..8), block(2, 8..16)])]),
     );
     assert_eq!(skipped(&decoded[0]), [(SkipReason::BlockSize, 1)]);
     assert_eq!(decoded[0].refused.unwrap().engine, 8);
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         &json!([stored(1, Some(2), &[block(3, 16..24)]), removed(2, &[1, 2, 3])]),
     );
     assert!(decoded.iter().all(|one| one.batch.changes.is_empty()), "{decoded:?}");
