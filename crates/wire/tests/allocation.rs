@@ -99,7 +99,18 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
     small_tokens.extend(b"\xc0\xdc\x80\x00");
     small_tokens.extend(std::iter::repeat_n(7, 0x8000));
     small_tokens.push(1);
+    // A hundred thousand of which a hundred are there.
+    let exaggerated = |head: &[u8]| {
+        let mut bytes = claim(head);
+        bytes.extend([1; 100]);
+        bytes
+    };
     vec![
+        ("hashes that are exaggerated", exaggerated(b"\xdd\x00\x01\x86\xa0")),
+        (
+            "tokens that are exaggerated",
+            exaggerated(b"\x91\x01\xc0\xdd\x00\x01\x86\xa0"),
+        ),
         ("events that are only claimed", b"\x92\x05\xdd\xff\xff\xff\xff".to_vec()),
         ("hashes that are only claimed", claim(b"\xdd\xff\xff\xff\xff\x01")),
         (

@@ -327,6 +327,33 @@ fn a_frame_beyond_the_limit_is_refused_before_it_comes() {
 }
 
 #[test]
+fn an_empty_frame_is_refused_for_what_it_is_not_for_what_follows_it() {
+    let stream = [&[0; 4][..], &[9, 9, 9]].concat();
+    for piece in [1, 5, 7] {
+        assert!(
+            matches!(read(&stream, piece), Err(FrameError::Malformed { .. })),
+            "{piece}"
+        );
+    }
+}
+
+#[test]
+fn an_item_goes_on_within_its_list_only() {
+    let stream = list(&HEADER, &[long_item(40_000)]);
+    let mut frames = Vec::new();
+    let mut rest = stream.as_slice();
+    while let Some((length, _)) = rest.split_first_chunk::<4>() {
+        let (frame, after) = rest.split_at(4 + u32::from_le_bytes(*length) as usize);
+        frames.push(frame);
+        rest = after;
+    }
+    // Header, several chunks, end. A second list that begins with the second chunk of the first makes no sense.
+    assert!(frames.len() > 3);
+    let again = [&stream, frames[0], frames[2]].concat();
+    assert!(matches!(read(&again, 1000), Err(FrameError::Malformed { .. })));
+}
+
+#[test]
 fn a_list_with_other_counts_than_its_end_says_is_refused() {
     let items = [long_item(3), long_item(2)];
     let header_only = list(&HEADER, &[]);
