@@ -1,0 +1,260 @@
+//! What engines and links do, and that the answers are right afterwards.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::cache::{Cache, prompt};
+use crate::engine::{Engine, Replay};
+use crate::indexer::{Indexer, settings};
+
+fn prompts() -> Vec<Vec<u32>> {
+    let mut prompts: Vec<Vec<u32>> = (0..6).map(|number| prompt(number, 8)).collect();
+    // One that shares the beginning of another, one that is shorter, one that is like none.
+    let mut fork = prompt(0, 8);
+    fork[21] = 7;
+    prompts.extend([fork, prompt(1, 3), prompt(99, 2)]);
+    prompts
+}
+
+/// Stores some prompts, and evicts in the middle and at the end. Gives the number of the last batch.
+fn fill(engine: &mut Engine) -> u64 {
+    for number in 0..4 {
+        engine.publish(|cache| cache.store(&prompt(number, 8)));
+    }
+    engine.publish(|cache| cache.evict(&prompt(0, 8), 7));
+    engine.publish(|cache| cache.evict(&prompt(1, 8), 3))
+}
+
+#[tokio::test]
+async fn answers_are_what_was_published_with_evictions_holes_and_clears() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    indexer.wait("a connection", |rank| rank["state"] != "stale").await;
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    assert_eq!(indexer.overlap(&prompt(1, 8)).await, 3, "behind a hole nothing counts");
+
+    engine.publish(|cache| cache.store(&prompts()[6]));
+    // The hole is filled: what was behind it counts again.
+    let last = engine.publish(|cache| cache.store(&prompt(1, 4)));
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    assert_eq!(indexer.overlap(&prompt(1, 8)).await, 8);
+
+    engine.publish(Cache::clear);
+    let last = engine.publish(|cache| cache.store(&prompt(2, 2)));
+    let rank = indexer.wait_for(last, "live").await;
+    assert_eq!(
+        (&rank["complete"], &rank["counters"]["barriers"]),
+        (&json!(true), &json!(1))
+    );
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_publisher_drops_is_replayed() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    engine.lose(|cache| cache.store(&prompt(4, 8)));
+    engine.lose(|cache| cache.evict(&prompt(2, 8), 0));
+    let last = engine.publish(|cache| cache.store(&prompt(5, 8)));
+    let rank = indexer.wait_for(last, "live").await;
+    assert_eq!(rank["counters"]["gaps"], 1);
+    indexer.agrees(&engine.cache, &prompts()).await;
+
+    // And what is lost at the end of all, where no later batch shows it.
+    let last = engine.lose(|cache| cache.evict(&prompt(3, 8), 0));
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_restarts_and_counts_anew_has_its_new_content() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    engine.restart(|_| ());
+    engine.publish(|cache| cache.store(&prompt(1, 5)));
+    let last = engine.publish(|cache| cache.store(&prompt(7, 2)));
+    let rank = indexer.wait_for(last, "live").await;
+    assert_eq!(rank["complete"], true);
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_restarts_and_passes_our_cursor_is_still_found_out() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    engine.restart(|engine| {
+        for number in 1..12 {
+            engine.lose(|cache| cache.store(&prompt(number, 3)));
+        }
+    });
+    let newest = engine.publish(|cache| cache.store(&prompt(2, 6)));
+    assert!(newest > last);
+    let rank = indexer.wait_for(newest, "live").await;
+    assert_eq!(
+        (&rank["counters"]["restarts"], &rank["complete"]),
+        (&json!(1), &json!(true))
+    );
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_be_asked_is_warming_until_it_clears() {
+    let mut engine = Engine::start(Replay::No);
+    engine.publish(|cache| cache.store(&prompt(0, 8)));
+    let indexer = Indexer::of(&engine).await;
+    let rank = indexer.wait("a connection", |rank| rank["state"] == "warming").await;
+    assert_eq!((&rank["complete"], &rank["source"]), (&json!(false), &json!("engine")));
+    let last = engine.publish(|cache| cache.store(&prompt(1, 8)));
+    indexer.wait_for(last, "warming").await;
+    // What came before is not known: too low, never too high.
+    assert_eq!(indexer.overlap(&prompt(0, 8)).await, 0);
+    assert_eq!(indexer.overlap(&prompt(1, 8)).await, 8);
+
+    // A gap cannot be mended; the view begins again and says so.
+    engine.lose(|cache| cache.evict(&prompt(1, 8), 0));
+    let last = engine.publish(|cache| cache.store(&prompt(2, 8)));
+    let rank = indexer.wait_for(last, "warming").await;
+    assert_eq!(rank["counters"]["resets"], 1);
+    assert_eq!(indexer.overlap(&prompt(1, 8)).await, 0);
+    assert_eq!(indexer.overlap(&prompt(2, 8)).await, 8);
+
+    engine.publish(Cache::clear);
+    let last = engine.publish(|cache| cache.store(&prompt(3, 4)));
+    let rank = indexer.wait_for(last, "live").await;
+    assert_eq!(rank["complete"], true);
+    indexer.agrees(&engine.cache, &prompts()).await;
+
+    // With nothing to hear and nobody to ask it does not stay live.
+    let rank = indexer.wait("staleness", |rank| rank["state"] == "stale").await;
+    assert_eq!(
+        rank["why"],
+        "nothing was heard for a while, and the source cannot be asked"
+    );
+    assert!(rank["since_ms"].is_u64(), "{rank}");
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn an_index_that_is_restarted_is_rebuilt_by_replay() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    indexer.stop().await;
+
+    engine.publish(|cache| cache.evict(&prompt(3, 8), 5));
+    let last = engine.publish(|cache| cache.store(&prompt(5, 8)));
+    let indexer = Indexer::of(&engine).await;
+    let rank = indexer.wait_for(last, "live").await;
+    assert_eq!(
+        (&rank["complete"], &rank["counters"]["rebuilds"]),
+        (&json!(true), &json!(1))
+    );
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_makes_no_sense_is_told_and_the_rest_is_heard() {
+    let mut engine = Engine::start(Replay::No);
+    let indexer = Indexer::of(&engine).await;
+    indexer.wait("a connection", |rank| rank["state"] == "warming").await;
+    let broken = engine.send("send", b"\x93\xc1");
+    let rank = indexer.wait("trouble", |rank| rank["trouble"].is_string()).await;
+    let trouble = rank["trouble"].as_str().unwrap();
+    assert!(
+        trouble.starts_with(&format!("batch {broken} cannot be read: ")),
+        "{trouble}"
+    );
+    engine.publish(Cache::clear);
+    let last = engine.publish(|cache| cache.store(&prompt(0, 8)));
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    let metrics = indexer.get("/metrics").await;
+    assert!(metrics.contains("\nhoming_wire_broken_batches_total 1\n"), "{metrics}");
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn blocks_of_another_size_are_refused_in_words() {
+    let mut engine = Engine::start(Replay::Yes);
+    let worker = engine.worker().replace("block-size=4", "block-size=6");
+    let indexer = Indexer::start(&settings(&[worker], &[])).await;
+    let last = engine.publish(|cache| cache.store(&prompt(0, 6)));
+    let rank = indexer
+        .wait("the batch", |rank| {
+            rank["cursor"] == last && rank["trouble"].is_string()
+        })
+        .await;
+    let trouble = rank["trouble"].as_str().unwrap();
+    assert!(trouble.contains('4') && trouble.contains('6'), "{trouble}");
+    assert_eq!(rank["blocks"], 0);
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_connects_is_listened_to_on_a_port_of_ours() {
+    // A port that was free a moment ago.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut engine = Engine::connecting(&format!("tcp://{free}"));
+    let indexer = Indexer::of(&engine).await;
+    indexer.wait("a connection", |rank| rank["state"] == "warming").await;
+    engine.publish(Cache::clear);
+    let last = fill(&mut engine);
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn the_health_says_in_words_who_is_not_live() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let last = engine.publish(|cache| cache.store(&prompt(0, 1)));
+    indexer.wait_for(last, "live").await;
+    // The board that health reads is at most a tick behind.
+    let health = indexer.wait_health(|health| health["live"] == 1).await;
+    assert_eq!((&health["status"], &health["not_live"]), (&json!("ok"), &json!([])));
+    drop(engine);
+    let health = indexer.wait_health(|health| health["live"] == 0).await;
+    assert_eq!(health["status"], "ok");
+    assert_eq!(
+        health["not_live"],
+        json!(["http://127.0.0.1:8000 rank 0: stale, no connection to the source of its events"])
+    );
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn questions_are_answered_while_the_index_is_written_to() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let mut last = engine.publish(|cache| cache.store(&prompt(0, 4)));
+    indexer.wait_for(last, "live").await;
+    for round in 0..200 {
+        let number = 10 + round;
+        engine.publish(|cache| cache.store(&prompt(number, 8)));
+        last = engine.publish(|cache| cache.evict(&prompt(number, 8), 2));
+        // Before both, between them, or after both.
+        let seen = indexer.overlap(&prompt(number, 8)).await;
+        assert!([0, 2, 8].contains(&seen), "{seen}");
+        assert_eq!(indexer.overlap(&prompt(0, 4)).await, 4);
+    }
+    indexer.wait_for(last, "live").await;
+    indexer.agrees(&engine.cache, &prompts()).await;
+    indexer.stop().await;
+}
