@@ -111,7 +111,7 @@ impl Service {
             stop.await;
             let _ = told.send(());
         };
-        let serving = axum::serve(Bounded::new(self.listener), http::routes(self.app));
+        let serving = axum::serve(Bounded::new(self.listener), http::routes(self.app.clone()));
         let serving = serving.with_graceful_shutdown(stop).into_future();
         let late = async move {
             // An error means that it ended by itself.
@@ -128,8 +128,9 @@ impl Service {
                 Ok(())
             }
         };
-        // Its end is written now, whoever still holds the rest.
+        // It ends while its ranks are still there: that they leave, because we do, is no part of it.
         drop(self.recording);
+        drop(self.app);
         served
     }
 }
