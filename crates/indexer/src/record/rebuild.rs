@@ -44,7 +44,7 @@ pub fn rebuild(path: &Path, seed: HashSeed) -> Result<Rebuilt, RecordError> {
     rebuild_from(BufReader::new(File::open(path)?), seed)
 }
 
-fn rebuild_from(from: impl Read, seed: HashSeed) -> Result<Rebuilt, RecordError> {
+pub(super) fn rebuild_from(from: impl Read, seed: HashSeed) -> Result<Rebuilt, RecordError> {
     let (config, mut entries) = header::read(from, seed)?;
     let hasher = KeyHasher::new(seed);
     let mut feeds = Feeds::new(&config, hasher);

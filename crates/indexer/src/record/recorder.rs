@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use homing_config::Resolved;
 use homing_domain::KeyHasher;
@@ -69,9 +69,15 @@ pub struct Recorder {
 impl Recording {
     /// Begins a recording in a file, which is written anew.
     pub fn begin(path: &Path, resolved: &Resolved, metrics: Arc<Metrics>) -> Result<Self, RecordError> {
-        let mut file = BufWriter::new(File::create(path)?);
-        let header = header::write(resolved);
-        file.write_all(&header)?;
+        Self::over(BufWriter::new(File::create(path)?), resolved, metrics)
+    }
+
+    fn over(
+        mut file: impl Write + Send + 'static,
+        resolved: &Resolved,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, RecordError> {
+        file.write_all(&header::write(resolved))?;
         file.flush()?;
         let (queue, entries) = mpsc::sync_channel(QUEUE);
         let shared = Progress::default();
@@ -175,13 +181,13 @@ impl Recorder {
 }
 
 /// What writes to the file.
-struct Pen {
-    file: BufWriter<File>,
+struct Pen<W> {
+    file: W,
     shared: Progress,
     metrics: Arc<Metrics>,
 }
 
-impl Pen {
+impl<W: Write> Pen<W> {
     fn run(mut self, entries: &Receiver<Vec<u8>>) {
         if let Err(error) = self.write_all(entries) {
             self.shared.leave_running_for(BROKEN);
@@ -191,12 +197,18 @@ impl Pen {
 
     /// Writes what comes until it is closed, and then that nothing is missing; or until it is broken.
     fn write_all(&mut self, entries: &Receiver<Vec<u8>>) -> io::Result<()> {
+        let mut flushed = Instant::now();
         loop {
             match entries.recv_timeout(FLUSH_AFTER) {
                 Ok(entry) if !entry.is_empty() => {
                     self.write(&entry)?;
+                    if flushed.elapsed() >= FLUSH_AFTER {
+                        self.file.flush()?;
+                        flushed = Instant::now();
+                    }
                     continue;
                 }
+                // All that was handed over before is written.
                 Ok(_) | Err(RecvTimeoutError::Timeout) => self.file.flush()?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -218,5 +230,129 @@ impl Pen {
         self.shared.0.waiting.fetch_sub(entry.len(), Ordering::Relaxed);
         self.metrics.indexer.recorded_bytes.add(entry.len() as u64);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homing_config::{Inputs, resolve};
+    use homing_feed::Input;
+    use std::sync::{Condvar, Mutex};
+
+    use crate::record::rebuild::{Ending, rebuild_from};
+
+    /// A file that has room for so many bytes, and waits until it may write more.
+    #[derive(Clone, Default)]
+    struct Disk {
+        written: Arc<Mutex<Vec<u8>>>,
+        room: usize,
+        gate: Arc<(Mutex<Gate>, Condvar)>,
+    }
+
+    #[derive(Clone, Copy, Default, PartialEq)]
+    enum Gate {
+        #[default]
+        Open,
+        Shut,
+    }
+
+    impl Disk {
+        fn set(&self, gate: Gate) {
+            *self.gate.0.lock().unwrap() = gate;
+            self.gate.1.notify_all();
+        }
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let gate = self.gate.0.lock().unwrap();
+            drop(self.gate.1.wait_while(gate, |gate| *gate == Gate::Shut).unwrap());
+            let mut written = self.written.lock().unwrap();
+            if written.len() + bytes.len() > self.room {
+                return Err(io::Error::other("no room"));
+            }
+            written.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn settings() -> Resolved {
+        let inputs = Inputs {
+            worker_flags: vec!["http://a:1,cache-view=none".to_owned()],
+            ..Inputs::default()
+        };
+        resolve(&inputs).unwrap()
+    }
+
+    fn begun(disk: &Disk) -> Recording {
+        Recording::over(disk.clone(), &settings(), Arc::default()).unwrap()
+    }
+
+    fn ending(disk: &Disk) -> (u64, Ending) {
+        let written = disk.written.lock().unwrap();
+        let rebuilt = rebuild_from(written.as_slice(), settings().config.hash_seed).unwrap();
+        (rebuilt.entries, rebuilt.ending)
+    }
+
+    #[test]
+    fn what_is_recorded_before_it_is_dropped_is_in_the_file_with_its_end() {
+        let disk = Disk {
+            room: 1 << 20,
+            ..Disk::default()
+        };
+        let mut recording = begun(&disk);
+        let (mut recorder, progress) = (recording.recorder(), recording.progress());
+        for now_ms in [5, 3, 9] {
+            recorder.record(now_ms, Told::Input(&Input::Tick));
+        }
+        assert!(progress.is_running());
+        drop(recording);
+        recorder.record(10, Told::Maintain(1));
+        assert_eq!(ending(&disk), (3, Ending::Whole));
+    }
+
+    #[test]
+    fn a_file_that_is_full_ends_the_recording_and_nothing_else() {
+        let header = header::write(&settings()).len();
+        let disk = Disk {
+            room: header + 40,
+            ..Disk::default()
+        };
+        let mut recording = begun(&disk);
+        let (mut recorder, progress) = (recording.recorder(), recording.progress());
+        while progress.is_running() {
+            recorder.record(1, Told::Input(&Input::Tick));
+            thread::yield_now();
+        }
+        drop(recording);
+        let (entries, ending) = ending(&disk);
+        assert_eq!(ending, Ending::CutOff { bytes_left: 0 });
+        assert_eq!(entries, 2);
+    }
+
+    #[test]
+    fn a_file_that_is_too_slow_ends_the_recording_where_something_is_missing() {
+        let disk = Disk {
+            room: usize::MAX,
+            ..Disk::default()
+        };
+        let mut recording = begun(&disk);
+        let (mut recorder, progress) = (recording.recorder(), recording.progress());
+        disk.set(Gate::Shut);
+        let mut told = 0;
+        while progress.is_running() {
+            recorder.record(1, Told::Input(&Input::Tick));
+            told += 1;
+        }
+        // One may be in the thread's hands, and the last was not taken.
+        assert!((QUEUE + 1..=QUEUE + 2).contains(&told), "{told}");
+        disk.set(Gate::Open);
+        drop(recording);
+        assert_eq!(ending(&disk), (told as u64 - 1, Ending::CutOff { bytes_left: 0 }));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::net::TcpListener;
 
-use serde_json::json;
+use homing_domain::{AdapterName, BlockSize, HashSeed, KeyHasher, Prompt};
+use homing_wire::encode::{EngineEvent, EngineHash, EngineStored, ExtraKey};
+use serde_json::{Value, json};
 
-use crate::cache::{Cache, prompt};
+use crate::cache::{Cache, message, prompt};
 use crate::engine::{Engine, Replay};
 use crate::indexer::{Indexer, settings};
 
@@ -235,6 +237,78 @@ async fn the_health_says_in_words_who_is_not_live() {
     assert_eq!(
         health["not_live"],
         json!(["http://127.0.0.1:8000 rank 0: stale, no connection to the source of its events"])
+    );
+    indexer.stop().await;
+}
+
+#[tokio::test]
+async fn adapter_salt_media_and_tier_are_told_apart() {
+    let mut engine = Engine::start(Replay::Yes);
+    let indexer = Indexer::of(&engine).await;
+    let tokens = prompt(0, 3);
+    let stored = |number: u64| {
+        EngineStored::plain(
+            None,
+            (0..3).map(|block| EngineHash::Unsigned(number * 10 + block)).collect(),
+            prompt(0, 3),
+            4,
+        )
+    };
+    let adapted = EngineStored {
+        lora_name: Some("sql".to_owned()),
+        ..stored(1)
+    };
+    let salted = EngineStored {
+        extra_keys: Some(vec![Some(vec![ExtraKey::Text("pepper".to_owned())]), None, None]),
+        medium: Some("CPU".to_owned()),
+        ..stored(2)
+    };
+    let picture = |offset| Some(vec![ExtraKey::Media("cat".to_owned(), offset)]);
+    let pictured = EngineStored {
+        extra_keys: Some(vec![None, picture(1), picture(-3)]),
+        ..stored(3)
+    };
+    let events = [adapted, salted, pictured].map(EngineEvent::Stored).to_vec();
+    let last = engine.send("send", &message(events));
+    indexer.wait_for(last, "live").await;
+    let media = json!([{"id": "cat", "start": 5, "length": 6}]);
+    let asked = |more: Value| {
+        let mut question = json!({ "tokens": tokens });
+        question
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        question
+    };
+    for (question, device, host) in [
+        // The block before the picture is like any other.
+        (asked(json!({})), 1, 1),
+        (asked(json!({"adapter": "sql"})), 3, 3),
+        (asked(json!({"adapter": "other"})), 0, 0),
+        (asked(json!({"salt": "pepper"})), 0, 3),
+        (asked(json!({"salt": "pepper", "adapter": "sql"})), 0, 0),
+        (asked(json!({"media": media})), 3, 3),
+        (asked(json!({"media": [{"id": "cat", "start": 4, "length": 6}]})), 1, 1),
+        (asked(json!({"window": "one_token_ahead"})), 0, 0),
+    ] {
+        let (status, answer) = indexer.post(&question).await;
+        assert_eq!(status, 200, "{answer}");
+        let blocks = json!({"device": device, "host": host, "disk": host, "external": host});
+        assert_eq!(answer["ranks"][0]["blocks"], blocks, "{question}");
+    }
+    // By keys, which hold all of that.
+    let sql = AdapterName::new("sql");
+    let asked = Prompt {
+        adapter: Some(&sql),
+        ..Prompt::text(&tokens, BlockSize::new(4).unwrap())
+    };
+    let mut keys = Vec::new();
+    KeyHasher::new(HashSeed::PUBLIC).keys(&asked, &mut keys);
+    let keys: Vec<String> = keys.iter().map(|key| format!("{:016x}", key.0)).collect();
+    let (_, answer) = indexer.post(&json!({ "keys": keys })).await;
+    assert_eq!(
+        (&answer["blocks"], &answer["ranks"][0]["blocks"]["device"]),
+        (&json!(3), &json!(3))
     );
     indexer.stop().await;
 }

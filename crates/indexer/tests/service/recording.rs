@@ -51,7 +51,7 @@ async fn record(path: &Path) -> (Vec<Value>, String) {
         engine.worker(),
         "http://127.0.0.1:9001,model=other,cache-view=none".to_owned(),
     ];
-    let indexer = Indexer::start(&settings(&workers, &[("index.record", path.to_str().unwrap())])).await;
+    let indexer = Indexer::start(&settings(&workers, &[("index.record", path.to_str().expect("UTF-8"))])).await;
     for number in 0..6 {
         engine.publish(|cache| cache.store(&prompt(number, 8)));
     }
@@ -77,11 +77,11 @@ async fn record(path: &Path) -> (Vec<Value>, String) {
 }
 
 async fn rebuilt(path: &Path) -> Indexer {
-    Indexer::start(&settings(&[], &[("index.from", path.to_str().unwrap())])).await
+    Indexer::start(&settings(&[], &[("index.from", path.to_str().expect("UTF-8"))])).await
 }
 
 async fn refusal(path: &Path, more: &[(&str, &str)]) -> String {
-    let from = [("index.from", path.to_str().unwrap())];
+    let from = [("index.from", path.to_str().expect("UTF-8"))];
     let settings = settings(&[], &[&from, more].concat());
     let started = Service::start(&settings, Arc::new(Metrics::default())).await;
     started.expect_err("it cannot be rebuilt").to_string()
@@ -158,16 +158,22 @@ async fn a_recording_is_read_up_to_its_cut_and_not_at_all_if_it_is_damaged_or_so
 /// A dump, read as a program would that never saw this one.
 fn stored_again(dump: &str) -> (Index, Slot) {
     let mut index = Index::new(IndexConfig::new(KeyHasher::new(HashSeed::PUBLIC)));
-    let slot = index.add_rank(RankId::new(0, 0), Copies::Counted).unwrap();
-    let lines: Vec<Value> = dump.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (head, items) = lines.split_first().unwrap();
-    let (end, items) = items.split_last().unwrap();
+    let slot = index
+        .add_rank(RankId::new(0, 0), Copies::Counted)
+        .expect("there is room");
+    let lines: Vec<Value> = dump
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("it is JSON"))
+        .collect();
+    let (head, items) = lines.split_first().expect("a line");
+    let (end, items) = items.split_last().expect("a second line");
     assert_eq!(head["rank"]["worker"], "http://127.0.0.1:8000");
     assert_eq!(
         (&head["items"], &end["end"]["items"]),
         (&json!(items.len()), &json!(items.len()))
     );
-    let number = |value: &Value| u64::from_str_radix(value.as_str().unwrap(), 16).unwrap();
+    let number =
+        |value: &Value| u64::from_str_radix(value.as_str().expect("a text"), 16).expect("16 hexadecimal digits");
     for item in items {
         let parent = match &item["parent"] {
             Value::String(root) if root == "root" => ListedParent::Root,
@@ -181,12 +187,12 @@ fn stored_again(dump: &str) -> (Index, Slot) {
         let listed = Listed {
             parent,
             tier: Tier::Device,
-            group: CacheGroup(item["group"].as_u64().unwrap() as u8),
-            copies: item["copies"].as_u64().unwrap() as u32,
-            blocks: item["blocks"].as_array().unwrap().iter().map(block).collect(),
+            group: CacheGroup(item["group"].as_u64().expect("a number") as u8),
+            copies: item["copies"].as_u64().expect("a number") as u32,
+            blocks: item["blocks"].as_array().expect("a list").iter().map(block).collect(),
         };
         assert_eq!(item["tier"], "device");
-        index.restore(slot, &listed).unwrap();
+        index.restore(slot, &listed).expect("the rank is there");
     }
     (index, slot)
 }
