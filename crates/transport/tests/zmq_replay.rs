@@ -9,14 +9,16 @@ const END: [u8; 8] = [0xff; 8];
 
 async fn ask(endpoint: &Endpoint, start: u64) -> Replay {
     let start = start.to_be_bytes();
-    replay(endpoint, &[b"", &start], ReplayConfig::default()).await.unwrap()
+    replay(endpoint, &[b"", &start], ReplayConfig::default())
+        .await
+        .expect("the engine is there")
 }
 
 /// The answers up to the one whose sequence frame, at this place, says that it is the last.
 async fn answers(replay: &mut Replay, sequence: usize) -> Vec<Message> {
     let mut answers = Vec::new();
     loop {
-        let message = replay.next().await.unwrap();
+        let message = replay.next().await.expect("there is an end");
         if message.frame(sequence) == Some(&END) {
             return answers;
         }
@@ -135,6 +137,6 @@ async fn what_is_wrong_is_said() {
 async fn refusal(endpoint: &Endpoint, request: &[&[u8]]) -> String {
     replay(endpoint, request, ReplayConfig::default())
         .await
-        .unwrap_err()
+        .expect_err("it is refused")
         .to_string()
 }

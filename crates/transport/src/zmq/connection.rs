@@ -53,13 +53,13 @@ impl Role {
             Self::Subscriber { .. } => (matches!(socket_type, "PUB" | "XPUB"), "a PUB socket"),
             Self::Dealer => (matches!(socket_type, "ROUTER" | "REP"), "a ROUTER socket"),
         };
-        match fits {
-            true => Ok(()),
-            false => Err(ZmtpError::SocketType {
-                found: socket_type.to_owned(),
-                wanted,
-            }),
+        if fits {
+            return Ok(());
         }
+        Err(ZmtpError::SocketType {
+            found: socket_type.to_owned(),
+            wanted,
+        })
     }
 
     fn wants(&self, message: &Message) -> bool {
@@ -99,8 +99,8 @@ enum Stage {
 enum Pulse {
     /// That it is time to ask for a sign of life.
     Quiet,
-    /// The answer to a question asked then.
-    Asked(Instant),
+    /// The answer.
+    Asked,
 }
 
 /// A connection. Generic over the stream, so that tests can play the peer without a socket.
@@ -261,11 +261,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn establish(&mut self) -> Activity {
+        self.be_quiet();
+        Activity::Established
+    }
+
+    /// The connection is alive; the next question is an interval away.
+    fn be_quiet(&mut self) {
         self.stage = Stage::Live(Pulse::Quiet);
         if let Role::Subscriber { heartbeat, .. } = self.role {
             self.set_timer(self.last_heard, heartbeat.interval);
         }
-        Activity::Established
     }
 
     /// The timer ran out.
@@ -288,19 +293,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let quiet = self.last_heard.elapsed();
         match pulse {
-            Pulse::Asked(then) if self.last_heard <= then => return Err(ConnectionError::Silent(quiet)),
-            Pulse::Quiet if quiet >= heartbeat.interval => {
+            Pulse::Asked => return Err(ConnectionError::Silent(quiet)),
+            Pulse::Quiet if quiet < heartbeat.interval => self.set_timer(self.last_heard, heartbeat.interval),
+            Pulse::Quiet => {
                 protocol::ping(&mut self.output);
-                let now = Instant::now();
-                self.stage = Stage::Live(Pulse::Asked(now));
-                self.set_timer(now, heartbeat.timeout);
-            }
-            Pulse::Asked(_) | Pulse::Quiet => {
-                self.stage = Stage::Live(Pulse::Quiet);
-                self.set_timer(self.last_heard, heartbeat.interval);
+                self.stage = Stage::Live(Pulse::Asked);
+                self.set_timer(Instant::now(), heartbeat.timeout);
             }
         }
         Ok(None)
+    }
+
+    /// A byte came.
+    fn hear(&mut self) {
+        self.last_heard = Instant::now();
+        if matches!(self.stage, Stage::Live(Pulse::Asked)) {
+            self.be_quiet();
+        }
     }
 
     fn set_timer(&mut self, from: Instant, wait: Duration) {
@@ -339,10 +348,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 0 => Err(ConnectionError::Closed),
                 count => {
                     self.unread = 0..count;
-                    self.last_heard = Instant::now();
+                    self.hear();
                     Ok(Poll::Ready(()))
                 }
             },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
