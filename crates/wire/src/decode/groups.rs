@@ -31,9 +31,9 @@ impl Kind {
             "cross_attention",
         ];
         let is = |word: &&str| name.eq_ignore_ascii_case(word);
-        if USABLE.iter().any(|word| is(&word)) {
+        if USABLE.iter().any(is) {
             Self::Usable
-        } else if UNUSABLE.iter().any(|word| is(&word)) {
+        } else if UNUSABLE.iter().any(is) {
             Self::Unusable
         } else {
             Self::Unknown

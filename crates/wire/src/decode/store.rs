@@ -18,6 +18,10 @@ struct Plan {
     parts: u32,
 }
 
+/// The block before a block; none at the beginning of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Before(Option<Label>);
+
 impl Decoder {
     pub(super) fn stored(
         &mut self,
@@ -28,11 +32,8 @@ impl Decoder {
     ) -> Result<(), SkipReason> {
         let result = self.try_stored(fields, scratch, place, heard);
         // What was skipped is remembered, so that its removal is skipped, too.
-        let skipped = match result {
-            Ok((kept, _)) => kept,
-            Err(_) => 0,
-        };
-        for &label in scratch.labels.get(skipped..).unwrap_or_default() {
+        let taken = result.map_or(0, |(taken, _)| taken);
+        for &label in scratch.labels.get(taken..).unwrap_or_default() {
             self.passed_over.note(label, place);
         }
         match result {
@@ -63,14 +64,14 @@ impl Decoder {
         if scratch.tokens.is_empty() {
             return Ok(self.named_only(fields, scratch, place, heard));
         }
+        let ahead = usize::from(fields.window == Window::OneTokenAhead);
+        let plan = self.plan(fields, blocks, scratch.tokens.len() - ahead, place, heard)?;
         if !self.passed_over.is_empty()
             && let Some(parent) = fields.parent
             && self.passed_over.has(parent, place)
         {
             return Err(SkipReason::AfterSkipped);
         }
-        let ahead = usize::from(fields.window == Window::OneTokenAhead);
-        let plan = self.plan(fields, blocks, scratch.tokens.len() - ahead, place, heard)?;
         let mut keys = ExtraKeys::of(fields, blocks).map_err(|_| SkipReason::BadFields)?;
         let adapter = self.adapter_of(fields);
         let mut stored = Stored {
@@ -132,18 +133,18 @@ impl Decoder {
     ) -> Result<Plan, SkipReason> {
         let given = fields.block_size.and_then(|size| u32::try_from(size).ok());
         let given = given.filter(|&size| size > 0).ok_or(SkipReason::BadFields)?;
+        let ours = self.config.block_size.get();
+        let learned = self.groups.parts(place.tier, place.group).map(|parts| parts * ours);
         let (engine, full) = if blocks.checked_mul(given as usize) == Some(tokens) {
             (given, blocks)
         } else if self.config.dialect == Dialect::Sglang {
             if blocks == 1 && tokens < given as usize {
                 return Err(SkipReason::PartialBlock);
             }
-            short_tail(blocks, tokens, given).ok_or(SkipReason::TokensDoNotFit)?
+            short_tail(blocks, tokens, given, learned).ok_or(SkipReason::TokensDoNotFit)?
         } else {
             return Err(SkipReason::TokensDoNotFit);
         };
-        let ours = self.config.block_size.get();
-        let learned = self.groups.parts(place.tier, place.group).map(|parts| parts * ours);
         // A single block that is smaller than those before it is not full. Several are: the engine has changed its mind.
         if blocks == 1 && learned.is_some_and(|learned| engine < learned) {
             return Err(SkipReason::PartialBlock);
@@ -185,23 +186,18 @@ impl Decoder {
         let mut taken = 0;
         for number in 0..scratch.labels.len() {
             let label = scratch.labels[number];
-            let Some((parts, parent)) = parts.and_then(|parts| {
-                let first = self.recall_parts(label, parts, place, &mut scratch.recalled)?;
-                Some((parts, first))
-            }) else {
+            let Some(parts) = parts else { break };
+            let Some(before) = self.recall_parts(label, parts, place, &mut scratch.recalled) else {
                 continue;
             };
             self.groups.learn_parts(place.tier, place.group, parts);
-            if chain.is_none() || parent != last {
+            if before.0 != last {
                 heard.changes.extend(chain.take().map(KvChange::Stored));
             }
             let chain = chain.get_or_insert_with(|| Stored {
-                parent,
-                blocks: Vec::new(),
                 tier: place.tier,
                 group: place.group,
-                adapter: None,
-                salt: None,
+                ..Stored::plain(before.0, Vec::new())
             });
             chain.blocks.extend_from_slice(&scratch.recalled);
             last = Some(label);
@@ -212,21 +208,21 @@ impl Decoder {
         (taken, (taken < scratch.labels.len()).then_some(SkipReason::NoTokens))
     }
 
-    /// The parts of a block, from memory, and what comes before them.
+    /// Puts the parts of a block, from memory, into `blocks`; what comes before them is returned.
     fn recall_parts(
         &mut self,
         label: Label,
         parts: u32,
         place: Place,
         blocks: &mut Vec<StoredBlock>,
-    ) -> Option<Option<Label>> {
+    ) -> Option<Before> {
         blocks.clear();
-        let mut before = None;
+        let mut before = Before(None);
         for part in 0..parts {
             let label = part_label(label, part, parts);
             let known = self.recall.find(label, place.group)?;
             if part == 0 {
-                before = known.parent;
+                before = Before(known.parent);
             }
             blocks.push(StoredBlock {
                 label,
@@ -256,16 +252,15 @@ impl Decoder {
 }
 
 /// SGLang joins stores; the last page of them may be short, and the size given is that of a page or that of the short
-/// one. The size of a page, and how many are full.
-fn short_tail(blocks: usize, tokens: usize, given: u32) -> Option<(u32, usize)> {
+/// one. The size of a page, and how many are full. A page that was not seen before is not guessed.
+fn short_tail(blocks: usize, tokens: usize, given: u32, learned: Option<u32>) -> Option<(u32, usize)> {
     let full = blocks.checked_sub(1).filter(|&full| full > 0)?;
-    let size = given as usize;
-    if full * size < tokens && tokens < blocks * size {
+    let fits = |page: u32| full * (page as usize) < tokens && tokens < blocks * page as usize;
+    if fits(given) {
         return Some((given, full));
     }
-    let rest = tokens.checked_sub(size)?;
-    let page = rest / full;
-    (page * full == rest && page > size).then_some((u32::try_from(page).ok()?, full))
+    let page = learned.filter(|&page| fits(page) && tokens - full * page as usize == given as usize)?;
+    Some((page, full))
 }
 
 #[cfg(test)]
@@ -274,11 +269,12 @@ mod tests {
 
     #[test]
     fn a_short_last_page_is_found_by_either_size() {
-        assert_eq!(short_tail(3, 37, 16), Some((16, 2)));
-        assert_eq!(short_tail(3, 37, 5), Some((16, 2)));
-        assert_eq!(short_tail(3, 36, 5), None);
-        assert_eq!(short_tail(1, 5, 16), None);
-        assert_eq!(short_tail(2, 64, 16), None);
-        assert_eq!(short_tail(2, 3, 16), None);
+        assert_eq!(short_tail(3, 37, 16, None), Some((16, 2)));
+        assert_eq!(short_tail(3, 37, 5, Some(16)), Some((16, 2)));
+        assert_eq!(short_tail(3, 37, 5, None), None);
+        assert_eq!(short_tail(3, 36, 5, Some(16)), None);
+        assert_eq!(short_tail(1, 5, 16, None), None);
+        assert_eq!(short_tail(2, 64, 16, Some(32)), None);
+        assert_eq!(short_tail(2, 3, 16, Some(16)), None);
     }
 }

@@ -51,7 +51,7 @@ pub enum Frame {
     EndOfReplay(Heartbeat),
     /// A list begins.
     Header(SnapshotHeader),
-    /// Some of the list. The flag says of each whether it is the rest of the one before.
+    /// Some of the list.
     Items(Vec<Listed>, ItemCount),
     /// The list ends.
     End(SnapshotEnd),

@@ -35,7 +35,7 @@ impl FrameWriter {
     }
 
     /// A frame whose body begins with the id of the seed.
-    pub(super) fn seeded(&self, kind: u8, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), FrameError> {
+    pub(super) fn seeded(self, kind: u8, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), FrameError> {
         frame(kind, out, |out| {
             put_u64(out, self.seed_id);
             put(out);

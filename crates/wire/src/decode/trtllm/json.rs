@@ -22,7 +22,8 @@ pub(super) struct Head {
 
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct Event<'a> {
-    event_id: u64,
+    #[serde(rename = "event_id")]
+    number: u64,
     #[serde(default)]
     attention_dp_rank: Option<u16>,
     #[serde(borrow)]
@@ -54,7 +55,8 @@ pub(super) struct Data<'a> {
 
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct Block<'a> {
-    pub(super) block_hash: Hash,
+    #[serde(rename = "block_hash")]
+    pub(super) hash: Hash,
     pub(super) tokens: Vec<Token>,
     #[serde(default)]
     pub(super) cache_level: Option<u64>,
@@ -133,7 +135,7 @@ pub(super) fn events(bytes: &[u8]) -> Result<Vec<&str>, WireError> {
 pub(super) fn event(raw: &str) -> Option<(Head, Option<Event<'_>>)> {
     if let Ok(event) = serde_json::from_str::<Event<'_>>(raw) {
         let head = Head {
-            event_id: event.event_id,
+            event_id: event.number,
             attention_dp_rank: event.attention_dp_rank,
         };
         return Some((head, Some(event)));

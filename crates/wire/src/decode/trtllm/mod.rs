@@ -48,25 +48,25 @@ struct Rank {
 impl Trtllm {
     pub(super) fn decode(&mut self, config: &DecoderConfig, bytes: &[u8]) -> Result<Vec<Decoded>, WireError> {
         let events = json::events(bytes)?;
-        let mut decoded: Vec<Decoded> = Vec::new();
+        let mut batches: Vec<Decoded> = Vec::new();
         let mut unnumbered = Skipped::default();
         for raw in &events {
             let Some((head, event)) = json::event(raw) else {
                 unnumbered.add(SkipReason::BadFields);
                 continue;
             };
-            let mut heard = Heard::default();
+            let mut found = Heard::default();
             let dp = head.attention_dp_rank.map(DpRank);
             let applied = event
                 .ok_or(SkipReason::BadFields)
-                .and_then(|event| self.apply(config, dp, &event, &mut heard));
+                .and_then(|event| self.apply(config, dp, &event, &mut found));
             if let Err(reason) = applied {
-                heard.skip(reason);
+                found.skip(reason);
             }
             let digest = Digest::of(raw.as_bytes());
-            decoded.push(heard.into_decoded(Sequence(head.event_id), digest, None, dp));
+            batches.push(found.into_decoded(Sequence(head.event_id), digest, None, dp));
         }
-        match decoded.last_mut() {
+        match batches.last_mut() {
             Some(last) => last.skipped += unnumbered,
             None if !unnumbered.is_empty() => {
                 return Err(WireError::Form {
@@ -76,7 +76,7 @@ impl Trtllm {
             }
             None => {}
         }
-        Ok(decoded)
+        Ok(batches)
     }
 
     fn apply(
@@ -155,7 +155,7 @@ impl Hand<'_> {
     /// Remembers blocks that are skipped.
     fn pass_over(&mut self, blocks: &[Block<'_>]) {
         for block in blocks {
-            self.rank.passed_over.note(block.block_hash.0, SKIPPED);
+            self.rank.passed_over.note(block.hash.0, SKIPPED);
         }
     }
 
@@ -185,7 +185,7 @@ impl Hand<'_> {
                 media: &media,
             };
             let content = self.config.hasher.content(tokens, &extras);
-            let label = part_label(block.block_hash.0, part, parts);
+            let label = part_label(block.hash.0, part, parts);
             let known = Known {
                 parent: *parent,
                 content,
