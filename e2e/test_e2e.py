@@ -1,0 +1,141 @@
+"""Tests of the parts that need neither engine nor Homing: `python3 -m unittest` in this folder."""
+
+import json
+import os
+import struct
+import tempfile
+import unittest
+from dataclasses import dataclass
+
+import model
+from compare import Claim, compare, expected_cached
+from frames import END, is_end, pack, read_capture, sequence
+from prompts import Prompts
+
+CAPTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "captures")
+ENGINES = ("vllm-0.32.0", "sglang-0.5.23")
+
+
+@dataclass
+class Said:
+    """Stands for the answer of an index and for the reply of an engine."""
+
+    device_blocks: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Cap(unittest.TestCase):
+    def test_the_last_token_is_always_computed(self):
+        # Held blocks of 32, tokens of the prompt, cached tokens: all seen with vLLM.
+        for held, tokens, cached in ((0, 31, 0), (3, 100, 96), (4, 128, 96), (4, 129, 128), (6, 129, 128), (1, 32, 0)):
+            self.assertEqual(expected_cached(held, tokens, 32), cached, f"{held} blocks of {tokens} tokens")
+
+
+class Agreement(unittest.TestCase):
+    def agrees(self, claim, held, cached):
+        return compare("p", claim, Said(device_blocks=held), Said(prompt_tokens=100, cached_tokens=cached), 16).agrees
+
+    def test_an_exact_view_is_equal(self):
+        self.assertTrue(self.agrees(Claim.EXACT, 2, 32))
+        self.assertFalse(self.agrees(Claim.EXACT, 1, 32))
+        self.assertFalse(self.agrees(Claim.EXACT, 3, 32))
+
+    def test_a_lower_bound_is_never_above(self):
+        self.assertTrue(self.agrees(Claim.LOWER_BOUND, 2, 32))
+        self.assertTrue(self.agrees(Claim.LOWER_BOUND, 1, 32))
+        self.assertFalse(self.agrees(Claim.LOWER_BOUND, 3, 32))
+
+
+class Workload(unittest.TestCase):
+    def prompts(self, seed):
+        return Prompts(seed, block_size=16, max_tokens=400, adapter="toy").take(300)
+
+    def test_a_seed_gives_the_same_prompts(self):
+        self.assertEqual(self.prompts(1), self.prompts(1))
+        self.assertNotEqual(self.prompts(1), self.prompts(2))
+
+    def test_all_kinds_occur_and_none_is_too_long(self):
+        prompts = self.prompts(1)
+        by_tokens = [p for p in prompts if not p.messages]
+        self.assertTrue(all(1 <= len(p.tokens) <= 400 for p in by_tokens))
+        self.assertTrue(any(p.messages for p in prompts))
+        self.assertEqual({p.salt for p in by_tokens}, {None, "tenant-a", "tenant-b"})
+        self.assertEqual({p.adapter for p in by_tokens}, {None, "toy"})
+        self.assertTrue(any(len(p.tokens) % 16 == 0 for p in by_tokens))
+
+    def test_beginnings_are_shared(self):
+        seen, shared = set(), 0
+        for prompt in self.prompts(1):
+            begin = (prompt.tokens[:16], prompt.salt, prompt.adapter)
+            shared += bool(prompt.tokens) and begin in seen
+            seen.add(begin)
+        self.assertGreater(shared, 100)
+
+
+class Framing(unittest.TestCase):
+    def test_what_is_packed_is_read(self):
+        messages = [[b"topic", struct.pack(">Q", 7), b"payload"], [b"", b"", END, b""], []]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "some.bin")
+            with open(path, "wb") as out:
+                out.write(b"".join(map(pack, messages)))
+            self.assertEqual(read_capture(path), messages)
+
+
+class Captures(unittest.TestCase):
+    """What captures/README.md and docs/engines.md say of the recordings."""
+
+    def messages(self, engine, what):
+        return read_capture(os.path.join(CAPTURES, f"{engine}-{what}.bin"))
+
+    def test_replay_begins_with_what_was_asked_for(self):
+        for engine in ENGINES:
+            answers, answer = [], []
+            for frames in self.messages(engine, "replay"):
+                self.assertEqual((len(frames), frames[0]), (4, b""))
+                if is_end(frames):
+                    answers, answer = answers + [answer], []
+                else:
+                    answer.append(sequence(frames))
+            newest = answers[1][0]
+            self.assertEqual(answers, [[newest - 2, newest - 1, newest], [newest], [], []], engine)
+
+    def test_numbers_start_again_with_a_process(self):
+        for engine in ENGINES:
+            numbers = [sequence(frames) for frames in self.messages(engine, "restart")]
+            new = numbers.index(0)
+            self.assertEqual(numbers[new:], list(range(len(numbers) - new)))
+            self.assertEqual(numbers[:new], list(range(numbers[0], numbers[0] + new)))
+            self.assertGreater(numbers[0], 0)
+
+    def test_removals_come_before_stores_in_a_batch(self):
+        for engine in ENGINES:
+            mixed = 0
+            for message in self.decoded(engine, "evict"):
+                kinds = [event["type"] for event in message["payload"][1]]
+                self.assertEqual(kinds, sorted(kinds), f"{engine} {message['seq']}")
+                mixed += len(set(kinds)) == 2
+            self.assertGreater(mixed, 0)
+
+    def decoded(self, engine, what):
+        with open(os.path.join(CAPTURES, f"{engine}-{what}.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+
+class Adapter(unittest.TestCase):
+    def test_the_header_covers_the_data(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "zeros")
+            model.write_zeros(path, {"a": (2, 3), "b": (4, 1)})
+            with open(path, "rb") as file:
+                data = file.read()
+        (length,) = struct.unpack_from("<Q", data)
+        header = json.loads(data[8 : 8 + length])
+        self.assertEqual(header["a"]["data_offsets"], [0, 24])
+        self.assertEqual(header["b"]["data_offsets"], [24, 40])
+        self.assertEqual(len(data), 8 + length + 40)
+
+
+if __name__ == "__main__":
+    unittest.main()
