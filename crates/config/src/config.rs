@@ -119,6 +119,8 @@ pub struct Agent {
     pub listen: SocketAddr,
     /// Batches kept per rank for those who watch.
     pub ring_batches: u32,
+    /// Bytes that they may take.
+    pub ring_bytes: u64,
     /// How often those who watch are told how far it is.
     pub heartbeat: Duration,
     /// How often engines that are polled are polled.
@@ -186,8 +188,9 @@ impl Config {
             Value::Address(address) => address,
             other => unreachable!("{id:?} is {other:?}, not an address"),
         };
-        let Value::Size(max_message_bytes) = value(KnobId::EventsMaxMessage) else {
-            unreachable!("the longest message is not a size");
+        let size = |id| match value(id) {
+            Value::Size(size) => size,
+            other => unreachable!("{id:?} is {other:?}, not a size"),
         };
         let Value::Name(model) = value(KnobId::Model) else {
             unreachable!("the model is not a name");
@@ -230,11 +233,12 @@ impl Config {
                 lane_batches: small(KnobId::EventsLaneBatches),
                 connect_timeout: time(KnobId::EventsConnectTimeout),
                 heartbeat: time(KnobId::EventsHeartbeat),
-                max_message_bytes,
+                max_message_bytes: size(KnobId::EventsMaxMessage),
             },
             agent: Agent {
                 listen: address(KnobId::AgentListen),
                 ring_batches: small(KnobId::AgentRingBatches),
+                ring_bytes: size(KnobId::AgentRingBytes),
                 heartbeat: time(KnobId::AgentHeartbeat),
                 poll_interval: time(KnobId::AgentPollInterval),
             },

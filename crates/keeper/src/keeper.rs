@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use homing_domain::{Digest, RankId, Sequence};
 use homing_feed::{Feed, FeedConfig, RankStatus};
@@ -75,6 +76,8 @@ pub struct Snapshot {
     pub position: Option<(Sequence, Digest)>,
     /// What is held.
     pub listing: Listing,
+    /// How long the writer did nothing else to list it.
+    pub held: Duration,
 }
 
 /// Keeps one index true. Dropping it ends its thread and everything that listens for it.
@@ -179,6 +182,13 @@ impl Keeper {
         let order = Order::List(rank, reply);
         self.orders.send(order).await.map_err(|_| KeeperGone::Ended)?;
         snapshot.await.map_err(|_| KeeperGone::Ended)
+    }
+
+    /// A rank's engine is known to live anew, from elsewhere than its stream: what it held is void. Not for ranks whose
+    /// source says itself which life it is.
+    pub async fn renew(&self, rank: RankId) -> Result<(), KeeperGone> {
+        let order = Order::Renew(rank);
+        self.orders.send(order).await.map_err(|_| KeeperGone::Ended)
     }
 
     fn listening(&self) -> std::sync::MutexGuard<'_, BTreeMap<RankId, AbortHandle>> {

@@ -32,6 +32,8 @@ pub struct Hooks {
     pub record: Option<Box<dyn FnMut(u64, &Input) + Send>>,
     /// Called with what happened to the views that readers see, and the feed.
     pub notice: Option<Box<dyn FnMut(Notice, &Feed) + Send>>,
+    /// Called a few times per second with the time and the feed, when it has been told that time passed.
+    pub tick: Option<Box<dyn FnMut(u64, &Feed) + Send>>,
 }
 
 impl fmt::Debug for Hooks {
@@ -55,6 +57,8 @@ pub(crate) enum Order {
     View(oneshot::Sender<View>),
     /// What does this rank hold?
     List(RankId, oneshot::Sender<Option<Snapshot>>),
+    /// This rank's engine lives anew.
+    Renew(RankId),
 }
 
 pub(crate) struct Writer {
@@ -105,6 +109,9 @@ impl Writer {
         self.asked.retain(|_, task| !task.is_finished());
         let now_ms = self.clock.now_ms();
         self.tally.follow(&self.feed, now_ms, &self.metrics);
+        if let Some(tick) = &mut self.hooks.tick {
+            tick(now_ms, &self.feed);
+        }
     }
 
     fn take(&mut self, order: Order) {
@@ -140,6 +147,7 @@ impl Writer {
             Order::List(rank, reply) => {
                 let _ = reply.send(self.snapshot(rank));
             }
+            Order::Renew(rank) => self.renew(rank),
         }
     }
 
@@ -196,11 +204,25 @@ impl Writer {
         }
     }
 
+    /// The feed learns it from an identity that it has not seen.
+    fn renew(&mut self, rank: RankId) {
+        let known = self.feed.status(self.clock.now_ms(), rank);
+        if let (Some(status), Some((source, _))) = (known, self.sources.get(&rank)) {
+            let mut source = source.joining().source;
+            source.identity = status.identity;
+            source.identity.engine = source.identity.engine.wrapping_add(1);
+            self.step(Input::Discovered { rank, source });
+        }
+    }
+
     fn snapshot(&self, rank: RankId) -> Option<Snapshot> {
+        let started = Instant::now();
+        let listing = self.feed.list(rank)?;
         Some(Snapshot {
             status: self.feed.status(self.clock.now_ms(), rank)?,
             position: self.feed.position(rank),
-            listing: self.feed.list(rank)?,
+            listing,
+            held: started.elapsed(),
         })
     }
 }
