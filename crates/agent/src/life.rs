@@ -34,6 +34,11 @@ impl StartTime {
     pub fn from_seconds(seconds: f64) -> Self {
         Self(seconds.to_bits())
     }
+
+    #[cfg(test)]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
 }
 
 /// What the engine's HTTP server said about its start.
@@ -106,6 +111,9 @@ pub struct Life {
 }
 
 impl Life {
+    pub(crate) const VERIFYING: &str = "its view is being verified against the engine or built anew";
+    pub(crate) const ASKING: &str = "the engine is being asked when it was started";
+
     /// Nothing is known.
     pub const fn new() -> Self {
         Self {
@@ -139,8 +147,8 @@ impl Life {
     pub fn words(&self) -> &'static str {
         match (self.link, self.is_verified && !self.is_renewing) {
             (Link::Down, _) => "there is no connection to the engine's events",
-            (Link::Up, false) => "its view is being verified against the engine or built anew",
-            (Link::Up, true) => "the engine is being asked when it was started",
+            (Link::Up, false) => Self::VERIFYING,
+            (Link::Up, true) => Self::ASKING,
         }
     }
 

@@ -501,3 +501,179 @@ impl Shelved {
 pub(crate) fn position((sequence, digest): (Sequence, Digest)) -> Position {
     Position { sequence, digest }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::life::StartTime;
+    use homing_domain::{BlockSize, HashSeed, ModelName};
+    use homing_feed::{Counters, Coverage, Identity};
+    use homing_wire::frame::{Frame, decode};
+
+    const STARTED: Testimony = Testimony::Started(StartTime::from_bits(1));
+
+    fn batch(sequence: u64) -> KvBatch {
+        KvBatch {
+            sequence: Sequence(sequence),
+            digest: Digest(sequence + 100),
+            sent_ms: None,
+            changes: Vec::new(),
+        }
+    }
+
+    fn at(sequence: u64) -> Option<(Sequence, Digest)> {
+        Some((Sequence(sequence), Digest(sequence + 100)))
+    }
+
+    fn status(state: State) -> RankStatus {
+        RankStatus {
+            rank: RankId::new(0, 0),
+            identity: Identity::default(),
+            state,
+            coverage: Coverage::Complete,
+            cursor: None,
+            highest: None,
+            verified_ms: None,
+            buffered: 0,
+            epoch: 0,
+            lag_ms: None,
+            counters: Counters::default(),
+        }
+    }
+
+    fn shelf() -> Shelf {
+        let owner = Owner {
+            rank: RankId::new(0, 0),
+            worker: HttpUrl::parse("http://a").unwrap(),
+            subject: Subject {
+                model: ModelName::new("m"),
+                block_size: BlockSize::new(16).unwrap(),
+            },
+        };
+        let limits = RingLimits {
+            batches: 4,
+            bytes: u64::MAX,
+        };
+        Shelf::new(owner, &hasher(), limits, Arc::default())
+    }
+
+    fn hasher() -> KeyHasher {
+        KeyHasher::new(HashSeed::PUBLIC)
+    }
+
+    /// Connected, verified and known.
+    fn open() -> Shelf {
+        let shelf = shelf();
+        shelf.connected();
+        assert_eq!(shelf.standing().unwrap_err(), Refusal::NotReady(Life::VERIFYING));
+        shelf.ticked(&status(State::Live));
+        assert_eq!(shelf.standing().unwrap_err(), Refusal::NotReady(Life::ASKING));
+        shelf.testify(shelf.question().unwrap(), STARTED);
+        shelf
+    }
+
+    fn read(shelf: &Shelf, place: &Place) -> Vec<u64> {
+        match shelf.read(place) {
+            Reading::Frames(frames, _) => {
+                let number = |frame: &Bytes| match decode(&hasher(), frame) {
+                    Ok(Frame::Batch(batch)) => batch.sequence.0,
+                    other => panic!("{other:?}"),
+                };
+                frames.iter().map(number).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_replaced_view_is_another_epoch_of_the_same_life() {
+        let shelf = open();
+        shelf.applied(&batch(0));
+        let (before, place) = (shelf.standing().unwrap(), shelf.watch(From::Now, Follow::Yes).unwrap());
+        shelf.replaced(at(7), 0);
+        let after = shelf.standing().unwrap();
+        assert_eq!(after.beat.incarnation, before.beat.incarnation);
+        assert_ne!(after.beat.epoch, before.beat.epoch);
+        assert_eq!(after.beat.position.map(|at| at.sequence), Some(Sequence(7)));
+        assert!(!shelf.is_current(before.generation));
+        assert!(matches!(shelf.read(&place), Reading::Ended));
+        let gone = shelf.watch(From::Sequence(Sequence(7)), Follow::Yes);
+        assert!(matches!(gone, Err(Refusal::Gone { oldest: None, .. })));
+    }
+
+    #[test]
+    fn the_last_batch_of_a_view_built_anew_is_there_to_be_shown() {
+        let shelf = open();
+        for number in [5, 6, 7] {
+            shelf.heard(&batch(number));
+        }
+        shelf.replaced(at(7), 0);
+        // As when a batch makes the feed give up its view and is the first of the next.
+        shelf.applied(&batch(7));
+        shelf.applied(&batch(8));
+        let place = shelf.watch(From::Sequence(Sequence(7)), Follow::Yes).unwrap();
+        assert_eq!(read(&shelf, &place), [7, 8]);
+    }
+
+    #[test]
+    fn numbers_that_go_back_are_another_epoch() {
+        let shelf = open();
+        shelf.applied(&batch(7));
+        let before = shelf.standing().unwrap();
+        shelf.applied(&batch(3));
+        let after = shelf.standing().unwrap();
+        assert_ne!(after.beat.epoch, before.beat.epoch);
+        assert_eq!(after.oldest.map(|at| at.sequence), Some(Sequence(3)));
+    }
+
+    #[test]
+    fn nothing_is_served_between_two_lives() {
+        let shelf = open();
+        shelf.applied(&batch(0));
+        let before = shelf.standing().unwrap();
+        shelf.replaced(None, 1);
+        shelf.applied(&batch(0));
+        assert!(shelf.watch(From::Now, Follow::Yes).is_err());
+        assert!(!shelf.is_current(before.generation), "a list from before is not taken for one of now");
+        shelf.ticked(&status(State::Live));
+        assert!(shelf.standing().is_err(), "who it is was not said yet");
+        shelf.testify(shelf.question().unwrap(), STARTED);
+        assert_ne!(shelf.standing().unwrap().beat.incarnation, before.beat.incarnation);
+        let place = shelf.watch(From::Sequence(Sequence(0)), Follow::Yes).unwrap();
+        assert_eq!(read(&shelf, &place), [0]);
+    }
+
+    #[test]
+    fn what_is_not_verified_is_not_confirmed() {
+        let shelf = open();
+        shelf.applied(&batch(0));
+        shelf.applied(&batch(1));
+        let ask = |from| shelf.watch(From::Sequence(Sequence(from)), Follow::No).map(|_| ());
+        assert_eq!(ask(1), Ok(()));
+        shelf.ticked(&status(State::Repairing));
+        assert!(matches!(ask(1), Err(Refusal::NotVerified(_))));
+        assert_eq!(ask(0), Ok(()), "there is something to tell");
+        shelf.ticked(&status(State::Warming));
+        assert_eq!(ask(1), Ok(()));
+    }
+
+    #[test]
+    fn a_stream_that_has_not_begun_can_be_waited_for() {
+        let shelf = open();
+        let place = shelf.watch(From::Sequence(Sequence(0)), Follow::Yes).unwrap();
+        assert!(matches!(shelf.read(&place), Reading::AllRead(_)));
+        let beyond = shelf.watch(From::Sequence(Sequence(1)), Follow::Yes);
+        assert!(matches!(beyond, Err(Refusal::Beyond { newest: None, .. })));
+        shelf.applied(&batch(0));
+        assert_eq!(read(&shelf, &place), [0]);
+    }
+
+    #[test]
+    fn a_closed_shelf_serves_nobody() {
+        let shelf = open();
+        let place = shelf.watch(From::Now, Follow::Yes).unwrap();
+        shelf.close();
+        assert!(matches!(shelf.read(&place), Reading::Ended));
+        assert!(shelf.standing().is_err());
+    }
+}

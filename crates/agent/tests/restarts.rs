@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use homing_domain::{BlockSize, Prompt, Tier};
 use homing_feed::State;
 use homing_index::{Answer, Reader};
-use support::{BLOCK_SIZE, Engine, EngineSpec, RANK, Router, Running, Start, hasher, settings, until};
+use support::{BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, hasher, settings, until};
 
 /// Looks a prefix up again and again, and remembers the least that was found of it.
 struct Sampler {
@@ -161,6 +161,52 @@ async fn a_restart_is_noticed_whatever_the_engine_tells() {
         assert_eq!(restarts(&router).await, known + 1, "{before:?} {after:?}");
         agent.stop().await;
     }
+}
+
+/// An engine that lives anew and says the very same: only its start tells, and then nothing of before is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_only_the_start_time_tells() {
+    let mut engine = Engine::start(EngineSpec::new(Start::At(1)));
+    engine.store(20);
+    let agent = Running::start(&settings(&[engine.worker()])).await;
+    let router = Router::start(agent.address, &engine.url()).await;
+    router.converges(&engine.truth, State::Live).await;
+    let (first, known) = (incarnation(&agent).await, restarts(&router).await);
+    let mut engine = engine.restart_alike(Start::At(2));
+    engine.store(20);
+    until("the agent serves another life", || async {
+        let rank = agent.rank(0).await;
+        rank["served"] == true && rank["incarnation"] != first.as_str()
+    })
+    .await;
+    until("the router knows it", || async { restarts(&router).await == known + 1 }).await;
+    router.converges(&engine.truth, State::Live).await;
+    agent.stop().await;
+}
+
+/// A connection that breaks is no restart: the agent goes on where it was, and so do those who watch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_connection_to_the_engine_costs_no_list() {
+    let mut engine = Engine::start(EngineSpec::new(Start::At(1)));
+    let proxy = Proxy::start(engine.spec.events.strip_prefix("tcp://").unwrap().parse().unwrap()).await;
+    let events = format!("tcp://{}", proxy.address);
+    let worker = engine.worker().replace(&engine.spec.events, &events);
+    let agent = Running::start(&settings(&[worker])).await;
+    agent.has_read(0).await;
+    engine.store(20);
+    let router = Router::start(agent.address, &engine.url()).await;
+    router.converges(&engine.truth, State::Live).await;
+    let before = agent.rank(0).await;
+    let lists = router.viewed().await.status.counters.lists;
+    proxy.refuse();
+    until("the agent serves nothing", || async { agent.rank(0).await["served"] == false }).await;
+    engine.store(7);
+    proxy.accept();
+    router.converges(&engine.truth, State::Live).await;
+    let after = agent.rank(0).await;
+    assert_eq!((&after["incarnation"], &after["epoch"]), (&before["incarnation"], &before["epoch"]));
+    assert_eq!(router.viewed().await.status.counters.lists, lists);
+    agent.stop().await;
 }
 
 /// An engine without a replay socket: what was missed is lost, and nobody claims otherwise.

@@ -2,18 +2,17 @@
 
 mod support;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use homing_domain::{HashSeed, KeyHasher};
-use homing_feed::State;
+use homing_feed::{FeedConfig, State, Why};
 use homing_wire::frame::{Frame, SnapshotPart, SnapshotReader};
 use homing_wire::{FrameError, FrameReader};
 use support::{
-    BLOCK_SIZE, Engine, EngineSpec, RANK, Router, Running, Start, Watching, hasher, settings, until,
+    BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, Watching, hasher, quick, settings, until,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 const LIST: &str = "/v1/ranks/0/0/list";
 const WATCH: &str = "/v1/ranks/0/0/watch";
@@ -244,7 +243,7 @@ async fn a_list_that_is_cut_off_is_noticed_and_never_shown() {
 async fn another_seed_is_refused_in_words() {
     let (engine, agent) = pair(3, 16).await;
     let other = KeyHasher::new(HashSeed::new(7));
-    let router = Router::with(agent.address, &engine.url(), other).await;
+    let router = Router::with(agent.address, &engine.url(), other, quick()).await;
     until("the router says why it hears nothing", || async {
         let trouble = router.viewed().await.trouble.unwrap_or_default();
         trouble.contains("both sides need the same `hash-seed`")
@@ -271,6 +270,12 @@ async fn what_the_agent_cannot_verify_it_does_not_vouch_for() {
     agent.has_read(0).await;
     engine.store(3);
     agent.has_read(1).await;
+    let feed = FeedConfig {
+        verify_within_ms: 1000,
+        ..quick()
+    };
+    let router = Router::with(agent.address, &engine.url(), hasher(), feed).await;
+    router.converges(&engine.truth, State::Live).await;
     let mut watching = Watching::begin(&agent, WATCH).await;
     watching.beat().await;
     until("the agent's view is stale", || async { agent.rank(0).await["state"] == "stale" }).await;
@@ -284,9 +289,15 @@ async fn what_the_agent_cannot_verify_it_does_not_vouch_for() {
     }
     let (status, words) = refused(&agent, &format!("{WATCH}?from=0&follow=false")).await;
     assert!(status == 503 && words.contains("cannot be said"), "{status} {words}");
+    until("the router's view is stale", || async {
+        matches!(router.viewed().await.status.state, State::Stale { why: Why::Silent, .. })
+    })
+    .await;
+    assert_eq!(router.viewed().await.stats.blocks, 3, "it is kept all the same");
     assert_eq!(agent.get(LIST).await.status(), 200);
     engine.store(1);
     assert_eq!(watching.beat().await.0, [1], "it is vouched for again");
+    router.converges(&engine.truth, State::Live).await;
     agent.stop().await;
 }
 
@@ -335,73 +346,4 @@ async fn watches_end_when_the_agent_does() {
         rest.push(frame);
     }
     assert!(numbers(&rest).len() <= 1);
-}
-
-/// Between a router and an agent: passes on, refuses, or cuts lists off.
-struct Proxy {
-    address: SocketAddr,
-    rule: tokio::sync::watch::Sender<Rule>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Rule {
-    Refuse,
-    CutListsAfter(usize),
-}
-
-impl Proxy {
-    async fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (rule, ruled) = tokio::sync::watch::channel(Rule::CutListsAfter(usize::MAX));
-        tokio::spawn(async move {
-            loop {
-                let (connection, _) = listener.accept().await.unwrap();
-                tokio::spawn(Self::pass(connection, to, ruled.clone()));
-            }
-        });
-        Self { address, rule }
-    }
-
-    fn refuse(&self) {
-        self.rule.send_replace(Rule::Refuse);
-    }
-
-    fn accept(&self) {
-        self.cut_lists_after(usize::MAX);
-    }
-
-    fn cut_lists_after(&self, bytes: usize) {
-        self.rule.send_replace(Rule::CutListsAfter(bytes));
-    }
-
-    /// One connection, in both directions, until either ends, or all are refused.
-    async fn pass(mut client: TcpStream, to: SocketAddr, mut ruled: tokio::sync::watch::Receiver<Rule>) {
-        let mut server = TcpStream::connect(to).await.unwrap();
-        let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-        let (mut is_list, mut passed) = (false, 0);
-        loop {
-            let Rule::CutListsAfter(limit) = *ruled.borrow_and_update() else {
-                return;
-            };
-            tokio::select! {
-                _ = ruled.changed() => {}
-                length = client.read(&mut asked) => {
-                    let length = length.unwrap_or(0);
-                    is_list = asked[..length].windows(5).any(|word| word == b"/list");
-                    passed = 0;
-                    if length == 0 || server.write_all(&asked[..length]).await.is_err() {
-                        return;
-                    }
-                }
-                length = server.read(&mut answered) => {
-                    let length = length.unwrap_or(0);
-                    passed += length;
-                    if length == 0 || (is_list && passed > limit) || client.write_all(&answered[..length]).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests panic when something goes wrong")]
 
 mod engine;
+mod proxy;
 mod truth;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use homing_index::{Copies, IndexConfig};
 use homing_keeper::{AgentConfig, AgentSource, Hooks, Keeper, KeeperConfig, Lanes, LanesConfig};
 use homing_telemetry::Metrics;
 use homing_wire::frame::{Frame, FrameReader, Heartbeat, MAX_FRAME};
+pub use proxy::Proxy;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -170,6 +172,14 @@ impl Watching {
     }
 }
 
+/// Failed tries are not waited after for long.
+pub fn quick() -> FeedConfig {
+    FeedConfig {
+        backoff_base_ms: 10,
+        ..FeedConfig::default()
+    }
+}
+
 /// A router, as far as its index goes: a keeper that listens to an agent.
 pub struct Router {
     pub keeper: Keeper,
@@ -178,10 +188,10 @@ pub struct Router {
 
 impl Router {
     pub async fn start(agent: SocketAddr, worker: &str) -> Self {
-        Self::with(agent, worker, hasher()).await
+        Self::with(agent, worker, hasher(), quick()).await
     }
 
-    pub async fn with(agent: SocketAddr, worker: &str, hasher: KeyHasher) -> Self {
+    pub async fn with(agent: SocketAddr, worker: &str, hasher: KeyHasher, feed: FeedConfig) -> Self {
         let metrics = Arc::new(Metrics::default());
         let lanes = LanesConfig {
             threads: 1,
@@ -189,10 +199,7 @@ impl Router {
         };
         let lanes = Lanes::start(lanes, &metrics).unwrap();
         let config = KeeperConfig {
-            feed: FeedConfig {
-                backoff_base_ms: 10,
-                ..FeedConfig::default()
-            },
+            feed,
             index: IndexConfig::new(hasher),
             hooks: Hooks::default(),
         };

@@ -10,20 +10,27 @@ use super::{BLOCK_SIZE, hasher};
 
 /// What is held, in a form in which two lists can be compared: by name, tier and group, what is in the block, what is
 /// before it, and how many copies there are.
-pub type Held = BTreeMap<(u64, u8, u8), (u64, String, u32)>;
+pub type Held = BTreeMap<(u64, u8, u8), (u64, Parent, u32)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parent {
+    Root,
+    Label(u64),
+    Key(u64),
+}
 
 pub fn held(listing: &Listing) -> Held {
     let mut held = Held::new();
     for item in &listing.items {
         let mut parent = match item.parent {
-            ListedParent::Root => "root".to_owned(),
-            ListedParent::Label(label) => label.get().to_string(),
-            ListedParent::Key(key) => format!("{key:?}"),
+            ListedParent::Root => Parent::Root,
+            ListedParent::Label(label) => Parent::Label(label.get()),
+            ListedParent::Key(key) => Parent::Key(key.0),
         };
         for block in &item.blocks {
             let name = (block.label.get(), item.tier as u8, item.group.0);
             held.insert(name, (block.content.0, parent, item.copies));
-            parent = block.label.get().to_string();
+            parent = Parent::Label(block.label.get());
         }
     }
     held
