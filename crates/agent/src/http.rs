@@ -212,7 +212,10 @@ impl Service {
         let number = worker.parse().map(WorkerId);
         let dp = rank.parse().map(DpRank);
         let is_meant = |shelf: &&Arc<Shelf>| {
-            let RankId { worker: known, dp: known_dp } = shelf.owner().rank;
+            let RankId {
+                worker: known,
+                dp: known_dp,
+            } = shelf.owner().rank;
             let is_worker = match number {
                 Ok(number) => known == number,
                 Err(_) => shelf.owner().worker.to_string() == worker,
@@ -279,13 +282,22 @@ mod tests {
             ("from=", "`from` must be the number of a batch, not ``"),
             ("from=-1", "`from` must be the number of a batch, not `-1`"),
             ("from=+1", "`from` must be the number of a batch, not `+1`"),
-            ("from=18446744073709551616", "`from` must be the number of a batch, not `18446744073709551616`"),
+            (
+                "from=18446744073709551616",
+                "`from` must be the number of a batch, not `18446744073709551616`",
+            ),
             ("from=1&follow=no", "`follow` must be true or false, not `no`"),
             ("form=1", "`form` is no parameter of watch: `from` and `follow` are"),
-            ("follow=false", "`follow=false` needs `from`: without both there is nothing to send"),
+            (
+                "follow=false",
+                "`follow=false` needs `from`: without both there is nothing to send",
+            ),
         ] {
             let error = parameters(query).unwrap_err();
-            assert_eq!((error.to_string().as_str(), error.status()), (words, StatusCode::BAD_REQUEST));
+            assert_eq!(
+                (error.to_string().as_str(), error.status()),
+                (words, StatusCode::BAD_REQUEST)
+            );
         }
     }
 }

@@ -320,7 +320,11 @@ mod tests {
         assert_eq!(life.verified(), Outcome::Nothing, "it is said once");
         assert_eq!(life.incarnation(), None);
         life.replaced(1);
-        assert_eq!(life.testified(question, A), Outcome::Nothing, "an answer to an old question");
+        assert_eq!(
+            life.testified(question, A),
+            Outcome::Nothing,
+            "an answer to an old question"
+        );
         assert_ne!(answer(&mut life, B), first);
     }
 

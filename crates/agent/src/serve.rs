@@ -207,7 +207,9 @@ pub async fn stop_asked() {
 
 /// From now on what happens is written to standard error.
 pub fn log_to_stderr() {
-    let logs = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
+    let logs = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::INFO);
     // If somebody else takes logs already, that is as well.
     let _ = logs.try_init();
 }

@@ -11,38 +11,28 @@
 //!
 //! **Invariant:** the lock is held for the copying of a few handles, or of one batch; never across an await.
 
+mod shelved;
+mod terms;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use homing_config::HttpUrl;
-use homing_domain::{Digest, KeyHasher, KvBatch, RankId, Sequence};
+use homing_domain::{Digest, KeyHasher, KvBatch, Sequence};
 use homing_feed::{RankStatus, State, Why};
-use homing_keeper::Subject;
 use homing_telemetry::Metrics;
-use homing_wire::frame::{FrameWriter, Heartbeat, Position};
-use thiserror::Error;
+use homing_wire::frame::{FrameWriter, Heartbeat};
 use tokio::sync::Notify;
 
-use crate::life::{Before, Life, Outcome, Question, Testimony};
-use crate::ring::{Lost, Mark, Ring, RingLimits, RingSize};
+use self::shelved::{Shelved, Vouched};
+use crate::life::{Before, Outcome, Question, Testimony};
+use crate::ring::{Lost, RingLimits};
+
+pub(crate) use self::shelved::position;
+pub(crate) use self::terms::Errand;
+pub use self::terms::{Follow, From, Generation, Owner, Place, Reading, Refusal, Standing};
 
 /// How many bytes one reading takes from the ring, unless a single batch is longer.
 const READING: usize = 256 << 10;
-
-/// Whose shelf it is.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// The rank.
-    pub rank: RankId,
-    /// The address of its worker.
-    pub worker: HttpUrl,
-    /// The index that it is in.
-    pub subject: Subject,
-}
-
-/// Changes whenever those who watch must begin anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation(u64);
 
 /// What one rank offers.
 #[derive(Debug)]
@@ -58,123 +48,6 @@ pub struct Shelf {
     asked: Notify,
 }
 
-#[derive(Debug)]
-struct Shelved {
-    ring: Ring,
-    /// The last batch in the view. The ring may be empty all the same.
-    position: Option<Position>,
-    life: Life,
-    epoch: u64,
-    generation: u64,
-    /// Whether the view was verified a short while ago.
-    vouched: Vouched,
-    /// The newest batch that did not go onto the shelf, while the view is built anew: it may be the last of what is built.
-    unshelved: Option<KvBatch>,
-    /// Where batches are encoded.
-    scratch: Vec<u8>,
-    /// What the metrics were told.
-    told: RingSize,
-    /// Whether the feed must be told that the engine lives anew. Taken by the witness.
-    wants_renewal: bool,
-    is_closed: bool,
-}
-
-/// What the witness is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
-    /// Ask the engine when it was started.
-    Ask(Question),
-    /// Tell the feed that the engine lives anew.
-    Renew,
-}
-
-/// Whether the view is verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Vouched {
-    Yes,
-    No(&'static str),
-}
-
-/// Who speaks, and where it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Standing {
-    /// Of which generation this is true.
-    pub generation: Generation,
-    /// Incarnation, epoch, position.
-    pub beat: Heartbeat,
-    /// The oldest batch in the ring.
-    pub oldest: Option<Position>,
-}
-
-/// What a watch begins with.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Where it goes on.
-    pub mark: Mark,
-    /// Where what was asked for ends, if something was.
-    pub until: Option<Mark>,
-    /// Who speaks, and where it was then.
-    pub standing: Standing,
-}
-
-/// What a watch is told next.
-#[derive(Debug)]
-pub enum Reading {
-    /// Frames, and where to go on.
-    Frames(Vec<Bytes>, Mark),
-    /// All was read. This is where the stream is; the frame vouches for it if the agent does.
-    AllRead(Bytes),
-    /// What was read does not go on.
-    Ended,
-    /// The reader was slower than the ring is long.
-    TooSlow,
-}
-
-/// What is asked of a watch beyond what comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
-    /// Only what comes.
-    Now,
-    /// Everything from this number on.
-    Sequence(Sequence),
-}
-
-/// Whether a watch goes on when what was asked for has been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
-    /// It does.
-    Yes,
-    /// It does not.
-    No,
-}
-
-/// Why something cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
-    /// Not now.
-    #[error("this rank cannot be served now: {0}")]
-    NotReady(&'static str),
-    /// What was asked for could only be confirmed, and it cannot.
-    #[error("nothing new is known of this rank, and whether that is still so cannot be said: {0}")]
-    NotVerified(&'static str),
-    /// The ring has lost it.
-    #[error("batch {from} is no longer here: {}; take a list", .oldest.map_or("none is".to_owned(), |at| format!("the oldest is {}", at.sequence)))]
-    Gone {
-        /// What was asked for.
-        from: Sequence,
-        /// The oldest there is.
-        oldest: Option<Position>,
-    },
-    /// It is not there yet.
-    #[error("batch {from} has not come yet: {}", .newest.map_or("none has".to_owned(), |at| format!("the newest is {}", at.sequence)))]
-    Beyond {
-        /// What was asked for.
-        from: Sequence,
-        /// The newest there is.
-        newest: Option<Position>,
-    },
-}
-
 impl Shelf {
     /// An empty one.
     pub fn new(owner: Owner, hasher: &KeyHasher, limits: RingLimits, metrics: Arc<Metrics>) -> Self {
@@ -182,19 +55,7 @@ impl Shelf {
             owner,
             frames: FrameWriter::new(hasher),
             metrics,
-            shelved: Mutex::new(Shelved {
-                ring: Ring::new(limits),
-                position: None,
-                life: Life::new(),
-                epoch: fastrand::u64(..),
-                generation: 0,
-                vouched: Vouched::No("it was not connected to yet"),
-                unshelved: None,
-                scratch: Vec::new(),
-                told: RingSize::default(),
-                wants_renewal: false,
-                is_closed: false,
-            }),
+            shelved: Mutex::new(Shelved::new(limits)),
             changed: Notify::new(),
             asked: Notify::new(),
         }
@@ -448,66 +309,14 @@ impl Shelf {
     }
 }
 
-impl Shelved {
-    fn standing(&self) -> Result<Standing, Refusal> {
-        if self.is_closed {
-            return Err(Refusal::NotReady("the agent is about to end"));
-        }
-        let incarnation = self.life.incarnation();
-        let incarnation = incarnation.ok_or_else(|| Refusal::NotReady(self.life.words()))?;
-        Ok(Standing {
-            generation: Generation(self.generation),
-            beat: Heartbeat {
-                position: self.position,
-                incarnation,
-                epoch: self.epoch,
-            },
-            oldest: self.ring.oldest(),
-        })
-    }
-
-    fn begin_anew(&mut self) {
-        self.generation += 1;
-    }
-
-    fn change_epoch(&mut self) {
-        self.ring.clear();
-        self.epoch = self.epoch.wrapping_add(1);
-        self.begin_anew();
-    }
-
-    fn put(&mut self, batch: &KvBatch, frames: FrameWriter) {
-        let at = position((batch.sequence, batch.digest));
-        self.position = Some(at);
-        self.scratch.clear();
-        match frames.batch(batch, &mut self.scratch) {
-            Ok(()) => self.ring.push(at, Bytes::copy_from_slice(&self.scratch)),
-            Err(error) => {
-                // It is in the view and cannot be sent: whoever watches must take a list.
-                tracing::warn!(batch = %batch.sequence, %error, "a batch cannot be passed on");
-                self.change_epoch();
-            }
-        }
-    }
-
-    fn tell(&mut self, metrics: &Metrics) {
-        let size = self.ring.size();
-        metrics.agent.ring_batches.shift(self.told.batches, size.batches);
-        metrics.agent.ring_bytes.shift(self.told.bytes, size.bytes);
-        self.told = size;
-    }
-}
-
-pub(crate) fn position((sequence, digest): (Sequence, Digest)) -> Position {
-    Position { sequence, digest }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::StartTime;
-    use homing_domain::{BlockSize, HashSeed, ModelName};
+    use crate::life::{Life, StartTime};
+    use homing_config::HttpUrl;
+    use homing_domain::{BlockSize, HashSeed, ModelName, RankId};
     use homing_feed::{Counters, Coverage, Identity};
+    use homing_keeper::Subject;
     use homing_wire::frame::{Frame, decode};
 
     const STARTED: Testimony = Testimony::Started(StartTime::from_bits(1));
@@ -634,7 +443,10 @@ mod tests {
         shelf.replaced(None, 1);
         shelf.applied(&batch(0));
         assert!(shelf.watch(From::Now, Follow::Yes).is_err());
-        assert!(!shelf.is_current(before.generation), "a list from before is not taken for one of now");
+        assert!(
+            !shelf.is_current(before.generation),
+            "a list from before is not taken for one of now"
+        );
         shelf.ticked(&status(State::Live));
         assert!(shelf.standing().is_err(), "who it is was not said yet");
         shelf.testify(shelf.question().unwrap(), STARTED);

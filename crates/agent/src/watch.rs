@@ -122,7 +122,13 @@ impl Watcher {
                     };
                     return Some(shelf.beat(&self.watch.place.standing.beat));
                 }
-                Phase::Replaying if self.watch.place.until.is_none_or(|until| self.watch.place.mark >= until) => {
+                Phase::Replaying
+                    if self
+                        .watch
+                        .place
+                        .until
+                        .is_none_or(|until| self.watch.place.mark >= until) =>
+                {
                     self.phase = match self.watch.follow {
                         Follow::Yes => Phase::Following(Beat::NotDue),
                         Follow::No => Phase::Over,

@@ -168,7 +168,12 @@ fn start_time(metrics: &str) -> Option<StartTime> {
             Some(labelled) => labelled.split_once('}')?.1,
             None => rest,
         };
-        let seconds: f64 = rest.strip_prefix([' ', '\t'])?.split_whitespace().next()?.parse().ok()?;
+        let seconds: f64 = rest
+            .strip_prefix([' ', '\t'])?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()?;
         (seconds.is_finite() && seconds > 0.0).then(|| StartTime::from_seconds(seconds))
     };
     metrics.lines().find_map(value)

@@ -60,7 +60,13 @@ async fn a_million_blocks_are_listed_and_watched() {
     tell("sent from the ring", started, BATCHES * BLOCKS, bytes);
 
     let metrics = &agent.metrics.agent;
-    let counted = || (metrics.listing_hold.count(), metrics.shared_lists.get(), metrics.served_lists.get());
+    let counted = || {
+        (
+            metrics.listing_hold.count(),
+            metrics.shared_lists.get(),
+            metrics.served_lists.get(),
+        )
+    };
     let (held, shared, served) = counted();
     // Four ask at once: the index is held once, and all get the same.
     let started = Instant::now();
@@ -75,11 +81,20 @@ async fn a_million_blocks_are_listed_and_watched() {
     tell("listed for one", started, BATCHES * BLOCKS, alone.len());
     drop(alone);
     let told = agent.metrics.render();
-    let hold = told.lines().find(|line| line.starts_with("homing_agent_listing_hold_seconds_sum"));
-    println!("the index was held twice, and once when it was empty: {}", hold.unwrap());
+    let hold = told
+        .lines()
+        .find(|line| line.starts_with("homing_agent_listing_hold_seconds_sum"));
+    println!(
+        "the index was held twice, and once when it was empty: {}",
+        hold.unwrap()
+    );
 
     // The one who watched all the while has it all, and so has one who comes now.
-    assert!(tokio::time::timeout(GUARD, watcher.converges(&engine.truth, State::Live)).await.is_ok());
+    assert!(
+        tokio::time::timeout(GUARD, watcher.converges(&engine.truth, State::Live))
+            .await
+            .is_ok()
+    );
     let started = Instant::now();
     let late = Router::start(agent.address, &engine.url()).await;
     late.converges(&engine.truth, State::Live).await;

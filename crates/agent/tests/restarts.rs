@@ -199,12 +199,18 @@ async fn a_broken_connection_to_the_engine_costs_no_list() {
     let before = agent.rank(0).await;
     let lists = router.viewed().await.status.counters.lists;
     proxy.refuse();
-    until("the agent serves nothing", || async { agent.rank(0).await["served"] == false }).await;
+    until("the agent serves nothing", || async {
+        agent.rank(0).await["served"] == false
+    })
+    .await;
     engine.store(7);
     proxy.accept();
     router.converges(&engine.truth, State::Live).await;
     let after = agent.rank(0).await;
-    assert_eq!((&after["incarnation"], &after["epoch"]), (&before["incarnation"], &before["epoch"]));
+    assert_eq!(
+        (&after["incarnation"], &after["epoch"]),
+        (&before["incarnation"], &before["epoch"])
+    );
     assert_eq!(router.viewed().await.status.counters.lists, lists);
     agent.stop().await;
 }

@@ -83,7 +83,10 @@ async fn what_is_asked_for_is_sent_once_and_goes_on() {
     }
     assert_eq!(agent.metrics.agent.active_watchers.get(), 2);
     drop((from, now));
-    until("nobody watches", || async { agent.metrics.agent.active_watchers.get() == 0 }).await;
+    until("nobody watches", || async {
+        agent.metrics.agent.active_watchers.get() == 0
+    })
+    .await;
     agent.stop().await;
 }
 
@@ -92,16 +95,32 @@ async fn what_cannot_be_sent_is_refused_in_words() {
     let (_engine, agent) = pair(20, 16).await;
     let ask = |query: &str| format!("{WATCH}?{query}");
     for (path, status, words) in [
-        (ask("from=3"), 410, "batch 3 is no longer here: the oldest is 4; take a list"),
+        (
+            ask("from=3"),
+            410,
+            "batch 3 is no longer here: the oldest is 4; take a list",
+        ),
         (ask("from=20"), 416, "batch 20 has not come yet: the newest is 19"),
         (ask("from=18446744073709551615"), 416, "the newest is 19"),
         (ask("from=x"), 400, "`from` must be the number of a batch, not `x`"),
         (ask("from=4%20"), 400, "not `4%20`"),
         (ask("follow=maybe"), 400, "`follow` must be true or false, not `maybe`"),
         (ask("since=4"), 400, "`since` is no parameter of watch"),
-        ("/v1/ranks/1/0/list".to_owned(), 404, "there is no worker 1 with a rank 0 here"),
-        ("/v1/ranks/0/1/watch".to_owned(), 404, "there is no worker 0 with a rank 1 here"),
-        ("/v1/ranks/0/99999999/watch".to_owned(), 404, "with a rank 99999999 here"),
+        (
+            "/v1/ranks/1/0/list".to_owned(),
+            404,
+            "there is no worker 1 with a rank 0 here",
+        ),
+        (
+            "/v1/ranks/0/1/watch".to_owned(),
+            404,
+            "there is no worker 0 with a rank 1 here",
+        ),
+        (
+            "/v1/ranks/0/99999999/watch".to_owned(),
+            404,
+            "with a rank 99999999 here",
+        ),
         ("/v1/ranks/x%2fy/0/list".to_owned(), 404, "there is no worker x/y"),
     ] {
         let (got, text) = refused(&agent, &path).await;
@@ -144,10 +163,16 @@ async fn ranks_health_and_metrics_are_told() {
     assert!(metrics.contains("\nhoming_agent_ring_batches 16\n"), "{metrics}");
     // Without the engine nothing is vouched for, and it is said why.
     drop(engine);
-    until("the agent serves nothing", || async { agent.rank(0).await["served"] == false }).await;
+    until("the agent serves nothing", || async {
+        agent.rank(0).await["served"] == false
+    })
+    .await;
     let (status, words) = refused(&agent, LIST).await;
     assert_eq!(status, 503);
-    assert!(words.contains("there is no connection to the engine's events"), "{words}");
+    assert!(
+        words.contains("there is no connection to the engine's events"),
+        "{words}"
+    );
     agent.stop().await;
 }
 
@@ -278,7 +303,10 @@ async fn what_the_agent_cannot_verify_it_does_not_vouch_for() {
     router.converges(&engine.truth, State::Live).await;
     let mut watching = Watching::begin(&agent, WATCH).await;
     watching.beat().await;
-    until("the agent's view is stale", || async { agent.rank(0).await["state"] == "stale" }).await;
+    until("the agent's view is stale", || async {
+        agent.rank(0).await["state"] == "stale"
+    })
+    .await;
     loop {
         // Heartbeats that were under way come first.
         match watching.next().await.unwrap() {
@@ -290,7 +318,10 @@ async fn what_the_agent_cannot_verify_it_does_not_vouch_for() {
     let (status, words) = refused(&agent, &format!("{WATCH}?from=0&follow=false")).await;
     assert!(status == 503 && words.contains("cannot be said"), "{status} {words}");
     until("the router's view is stale", || async {
-        matches!(router.viewed().await.status.state, State::Stale { why: Why::Silent, .. })
+        matches!(
+            router.viewed().await.status.state,
+            State::Stale { why: Why::Silent, .. }
+        )
     })
     .await;
     assert_eq!(router.viewed().await.stats.blocks, 3, "it is kept all the same");
@@ -314,7 +345,10 @@ async fn an_engine_that_is_polled() {
             let length = connection.read(&mut request).await.unwrap();
             assert!(request[..length].starts_with(b"GET /kv_cache_events "));
             let body = said.try_recv().unwrap_or_else(|_| "[]".to_owned());
-            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
             connection.write_all((head + &body).as_bytes()).await.unwrap();
         }
     });
@@ -327,10 +361,16 @@ async fn an_engine_that_is_polled() {
             {"block_hash":11,"tokens":[{"token_id":1},{"token_id":2},{"token_id":3},{"token_id":4}],"cache_level":0},
             {"block_hash":12,"tokens":[{"token_id":5},{"token_id":6},{"token_id":7},{"token_id":8}],"cache_level":0}]}}]"#;
     say.send(created.to_owned()).await.unwrap();
-    until("the router has both blocks", || async { router.viewed().await.stats.blocks == 2 }).await;
+    until("the router has both blocks", || async {
+        router.viewed().await.stats.blocks == 2
+    })
+    .await;
     let removed = r#"[{"event_id":2,"data":{"type":"removed","block_hashes":[12]}}]"#;
     say.send(removed.to_owned()).await.unwrap();
-    until("the router has one block", || async { router.viewed().await.stats.blocks == 1 }).await;
+    until("the router has one block", || async {
+        router.viewed().await.stats.blocks == 1
+    })
+    .await;
     assert_eq!(router.keeper.list(RANK).await.unwrap().unwrap().listing.items.len(), 1);
     agent.stop().await;
 }

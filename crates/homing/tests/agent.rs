@@ -31,7 +31,11 @@ impl Drop for Running {
 
 fn get(address: &str, path: &str) -> String {
     let mut connection = TcpStream::connect(address).expect("it listens");
-    write!(connection, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .expect("it reads");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).expect("it answers in text");
     answer
@@ -49,14 +53,22 @@ fn it_tells_where_it_listens_and_ends_when_asked() {
         let mut line = String::new();
         let out = agent.0.stdout.take().expect("its output is ours");
         BufReader::new(out).read_line(&mut line).expect("it says something");
-        let address = line.trim_end().strip_prefix("listening on http://").expect("it says where");
+        let address = line
+            .trim_end()
+            .strip_prefix("listening on http://")
+            .expect("it says where");
         assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
         let ranks = get(address, "/v1/ranks");
-        assert!(ranks.contains(r#""dp_rank":1"#) && ranks.contains(r#""served":false"#), "{ranks}");
+        assert!(
+            ranks.contains(r#""dp_rank":1"#) && ranks.contains(r#""served":false"#),
+            "{ranks}"
+        );
         let watch = get(address, "/v1/ranks/0/1/watch");
         assert!(watch.starts_with("HTTP/1.1 503"), "{watch}");
         assert!(get(address, "/metrics").contains("\nhoming_agent_active_watchers 0\n"));
-        let sent = Command::new("kill").args([format!("-{signal}"), agent.0.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args([format!("-{signal}"), agent.0.id().to_string()])
+            .status();
         assert!(sent.expect("signals can be sent").success());
         assert!(agent.0.wait().expect("it is our child").success(), "{signal}");
     }
@@ -66,10 +78,16 @@ fn it_tells_where_it_listens_and_ends_when_asked() {
 fn it_refuses_what_makes_no_sense() {
     for (arguments, words) in [
         ("", "an agent needs at least one worker"),
-        ("--worker http://a,agent=http://b", "give `events` (and `replay`) in place of `agent`"),
+        (
+            "--worker http://a,agent=http://b",
+            "give `events` (and `replay`) in place of `agent`",
+        ),
         ("--worker http://a,cache-view=none", "there is nothing to list or watch"),
         ("--listen nowhere", "agent.listen"),
-        ("--ring-bytes 1KiB --worker http://a,events=tcp://a:1", "agent.ring-bytes"),
+        (
+            "--ring-bytes 1KiB --worker http://a,events=tcp://a:1",
+            "agent.ring-bytes",
+        ),
     ] {
         let error = refused(arguments);
         assert!(error.contains(words), "{arguments}: {error}");

@@ -67,7 +67,13 @@ impl Engine {
         };
         let mut process = python()
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine.py"))
-            .args([&spec.events, &spec.replay, &spec.port.to_string(), &start, &spec.kept.to_string()])
+            .args([
+                &spec.events,
+                &spec.replay,
+                &spec.port.to_string(),
+                &start,
+                &spec.kept.to_string(),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -124,7 +130,11 @@ impl Engine {
             "-" => String::new(),
             replay => format!(",replay={replay}"),
         };
-        format!("{},events={}{replay},block-size={BLOCK_SIZE}", self.url(), self.spec.events)
+        format!(
+            "{},events={}{replay},block-size={BLOCK_SIZE}",
+            self.url(),
+            self.spec.events
+        )
     }
 
     /// Publishes a chain of so many blocks that begins at the root, and says its names and tokens.

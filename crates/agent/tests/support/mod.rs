@@ -45,7 +45,10 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut()
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(GUARD, wait).await.is_ok(), "waited in vain until {what}");
+    assert!(
+        tokio::time::timeout(GUARD, wait).await.is_ok(),
+        "waited in vain until {what}"
+    );
 }
 
 /// The settings of an agent for these workers, on any port.
