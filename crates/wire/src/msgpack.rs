@@ -216,9 +216,26 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
+    /// A number of 1, 2, 4 or 8 bytes.
+    #[inline]
     fn unsigned(&mut self, length: usize) -> Result<u64, Fault> {
-        let bytes = self.take(length)?;
-        Ok(bytes.iter().fold(0, |number, &byte| (number << 8) | u64::from(byte)))
+        Ok(match length {
+            1 => u64::from(self.byte()?),
+            2 => u64::from(u16::from_be_bytes(self.array()?)),
+            4 => u64::from(u32::from_be_bytes(self.array()?)),
+            _ => u64::from_be_bytes(self.array()?),
+        })
+    }
+
+    #[inline]
+    fn array<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], Fault> {
+        let bytes = self
+            .bytes
+            .get(self.at..)
+            .and_then(<[u8]>::first_chunk)
+            .ok_or(Fault::CutOff)?;
+        self.at += LENGTH;
+        Ok(*bytes)
     }
 
     fn signed(&mut self, length: usize) -> Result<i64, Fault> {

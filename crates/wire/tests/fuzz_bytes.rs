@@ -1,5 +1,6 @@
 //! What can bytes do to us? What the fuzz targets in `fuzz/` search with feedback, random bytes and changed captures try
 //! here, on any toolchain.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
@@ -107,9 +108,9 @@ fn frames() -> Vec<u8> {
     let mut out = Vec::new();
     let writer = FrameWriter::new(&hasher);
     let capture = &common::captures()[0];
-    let mut decoder = common::decoder(capture.dialect, 32);
+    let mut reader = common::decoder(capture.dialect, 32);
     for captured in &capture.messages[..3] {
-        let batch = decoder.decode(Sequence(1), &captured.frames[2]).unwrap().batch;
+        let batch = reader.decode(Sequence(1), &captured.frames[2]).unwrap().batch;
         writer.batch(&batch, &mut out).unwrap();
     }
     let beat = Heartbeat {

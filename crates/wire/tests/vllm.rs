@@ -1,4 +1,5 @@
 //! Is vLLM understood, in all its versions?
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
@@ -21,12 +22,12 @@ fn vllm() -> Decoder {
     decoder(Dialect::Vllm, 4)
 }
 
-fn hear(decoder: &mut Decoder, events: Vec<EngineEvent>) -> Decoded {
-    hear_as(decoder, VllmForm::Map, events)
+fn hear(reader: &mut Decoder, events: Vec<EngineEvent>) -> Decoded {
+    hear_as(reader, VllmForm::Map, events)
 }
 
-fn hear_as(decoder: &mut Decoder, form: VllmForm, events: Vec<EngineEvent>) -> Decoded {
-    decoder
+fn hear_as(reader: &mut Decoder, form: VllmForm, events: Vec<EngineEvent>) -> Decoded {
+    reader
         .decode(Sequence(7), &encode::vllm(&message(events), form))
         .unwrap()
 }
@@ -276,9 +277,9 @@ fn of_a_hybrid_model_only_groups_with_whole_prefixes_count() {
         event.group = Some(group);
         EngineEvent::Removed(event)
     };
-    let mut decoder = vllm();
+    let mut reader = vllm();
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         vec![
             in_group(0, Some("full_attention")),
             in_group(1, Some("sliding_window")),
@@ -298,7 +299,7 @@ fn of_a_hybrid_model_only_groups_with_whole_prefixes_count() {
         ]
     );
     // Removals do not name the kind: it was learned.
-    let decoded = hear(&mut decoder, (0..6).map(gone).collect());
+    let decoded = hear(&mut reader, (0..6).map(gone).collect());
     let groups: Vec<CacheGroup> = decoded
         .batch
         .changes
@@ -330,56 +331,56 @@ fn of_a_hybrid_model_only_groups_with_whole_prefixes_count() {
 
 #[test]
 fn tokens_that_do_not_fit_are_refused_and_so_is_the_removal() {
-    let mut decoder = vllm();
+    let mut reader = vllm();
     let mut event = stored(None, 0..3);
     event.hashes.pop();
-    let decoded = hear(&mut decoder, vec![store(event)]);
+    let decoded = hear(&mut reader, vec![store(event)]);
     assert_eq!(skipped(&decoded), [(SkipReason::TokensDoNotFit, 1)]);
     // A child would hang in the air, and so would its own.
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         vec![store(stored(Some(1), 5..6)), store(stored(Some(5), 6..7))],
     );
     assert_eq!(skipped(&decoded), [(SkipReason::AfterSkipped, 2)]);
-    let decoded = hear(&mut decoder, vec![remove([0]), remove([1, 9]), remove([6])]);
+    let decoded = hear(&mut reader, vec![remove([0]), remove([1, 9]), remove([6])]);
     assert_eq!(decoded.batch.changes, [KvChange::Removed(Removed::plain(labels([9])))]);
     assert_eq!(skipped(&decoded), [(SkipReason::RemovalOfSkipped, 3)]);
     // Only as many copies as were skipped.
-    let decoded = hear(&mut decoder, vec![remove([0])]);
+    let decoded = hear(&mut reader, vec![remove([0])]);
     assert_eq!(decoded.batch.changes.len(), 1);
     let mut none = stored(None, 0..1);
     none.hashes.clear();
-    let decoded = hear(&mut decoder, vec![store(none)]);
+    let decoded = hear(&mut reader, vec![store(none)]);
     assert_eq!(skipped(&decoded), [(SkipReason::TokensDoNotFit, 1)]);
 }
 
 #[test]
 fn a_partial_block_is_skipped_until_it_is_full() {
-    let mut decoder = vllm();
+    let mut reader = vllm();
     let partial = EngineStored::plain(Some(EngineHash::Unsigned(0)), named([77]), vec![4, 5], 2);
-    let decoded = hear(&mut decoder, vec![store(stored(None, 0..1)), store(partial)]);
+    let decoded = hear(&mut reader, vec![store(stored(None, 0..1)), store(partial)]);
     assert_eq!(skipped(&decoded), [(SkipReason::PartialBlock, 1)]);
     assert_eq!(decoded.refused, None);
-    let decoded = hear(&mut decoder, vec![remove([77]), store(stored(Some(0), 1..2))]);
+    let decoded = hear(&mut reader, vec![remove([77]), store(stored(Some(0), 1..2))]);
     assert_eq!(skipped(&decoded), [(SkipReason::RemovalOfSkipped, 1)]);
     assert_eq!(decoded.batch.changes.len(), 1);
 }
 
 #[test]
 fn a_clear_forgets_what_was_skipped() {
-    let mut decoder = vllm();
+    let mut reader = vllm();
     let mut event = stored(None, 0..1);
     event.block_size = 3;
-    hear(&mut decoder, vec![store(event), EngineEvent::Cleared]);
-    let decoded = hear(&mut decoder, vec![remove([0])]);
+    hear(&mut reader, vec![store(event), EngineEvent::Cleared]);
+    let decoded = hear(&mut reader, vec![remove([0])]);
     assert_eq!(decoded.batch.changes.len(), 1);
 }
 
 #[test]
 fn larger_blocks_are_split_and_their_removal_too() {
-    let mut decoder = decoder(Dialect::Vllm, 2);
+    let mut reader = decoder(Dialect::Vllm, 2);
     let decoded = hear(
-        &mut decoder,
+        &mut reader,
         vec![store(stored(None, 10..12)), store(stored(Some(11), 12..13))],
     );
     let tokens: Vec<u32> = (40..52).collect();
@@ -397,7 +398,7 @@ fn larger_blocks_are_split_and_their_removal_too() {
         .collect();
     // The engine's label is that of the last part, because children name it.
     assert_eq!([1, 3, 5].map(|last| stored_labels[last].get()), [10, 11, 12]);
-    let decoded = hear(&mut decoder, vec![remove([12]), remove([11]), remove([10])]);
+    let decoded = hear(&mut reader, vec![remove([12]), remove([11]), remove([10])]);
     let [KvChange::Removed(gone)] = decoded.batch.changes.as_slice() else {
         panic!("{decoded:?}");
     };
@@ -408,10 +409,10 @@ fn larger_blocks_are_split_and_their_removal_too() {
 
 #[test]
 fn other_block_sizes_are_refused_with_both_named() {
-    let mut decoder = decoder(Dialect::Vllm, 16);
+    let mut reader = decoder(Dialect::Vllm, 16);
     for (engine, times) in [(8, 16), (24, 2), (16 * 129, 1)] {
         let event = EngineStored::plain(None, named(0..times), (0..engine * times as u32).collect(), engine);
-        let decoded = hear(&mut decoder, vec![store(event)]);
+        let decoded = hear(&mut reader, vec![store(event)]);
         assert!(decoded.batch.changes.is_empty());
         assert_eq!(skipped(&decoded), [(SkipReason::BlockSize, 1)]);
         let text = decoded.refused.unwrap().to_string();
@@ -421,11 +422,11 @@ fn other_block_sizes_are_refused_with_both_named() {
         );
     }
     // It is not forgotten with whom we speak: what was refused is not removed.
-    let decoded = hear(&mut decoder, vec![remove([0])]);
+    let decoded = hear(&mut reader, vec![remove([0])]);
     assert!(decoded.batch.changes.is_empty());
     let mut none = stored(None, 0..1);
     none.block_size = 0;
-    let decoded = hear(&mut decoder, vec![store(none)]);
+    let decoded = hear(&mut reader, vec![store(none)]);
     assert_eq!(
         decoded.skipped.get(SkipReason::BadFields) + decoded.skipped.get(SkipReason::TokensDoNotFit),
         1
@@ -434,12 +435,12 @@ fn other_block_sizes_are_refused_with_both_named() {
 
 #[test]
 fn an_engine_with_smaller_blocks_than_before_is_believed_when_it_sends_several() {
-    let mut decoder = decoder(Dialect::Vllm, 2);
-    hear(&mut decoder, vec![store(stored(None, 0..1))]);
+    let mut reader = decoder(Dialect::Vllm, 2);
+    hear(&mut reader, vec![store(stored(None, 0..1))]);
     let smaller = EngineStored::plain(None, named(5..7), (0..4).collect(), 2);
-    let decoded = hear(&mut decoder, vec![store(smaller)]);
+    let decoded = hear(&mut reader, vec![store(smaller)]);
     assert!(decoded.skipped.is_empty());
-    let decoded = hear(&mut decoder, vec![remove([6])]);
+    let decoded = hear(&mut reader, vec![remove([6])]);
     assert_eq!(decoded.batch.changes, [KvChange::Removed(Removed::plain(labels([6])))]);
 }
 
@@ -453,16 +454,16 @@ fn offloaded(labels: impl IntoIterator<Item = u64>, block_size: u32) -> EngineEv
 #[test]
 fn blocks_named_without_tokens_are_known_from_where_they_came() {
     for ours in [2, 4] {
-        let mut decoder = decoder(Dialect::Vllm, ours);
+        let mut reader = decoder(Dialect::Vllm, ours);
         let first = hear(
-            &mut decoder,
+            &mut reader,
             vec![store(stored(None, 0..4)), store(stored(Some(1), 8..9))],
         );
         let parts = 4 / ours as usize;
         let KvChange::Stored(run) = &first.batch.changes[0] else {
             panic!("{first:?}");
         };
-        let decoded = hear(&mut decoder, vec![offloaded([1, 2, 0, 8, 99], 4)]);
+        let decoded = hear(&mut reader, vec![offloaded([1, 2, 0, 8, 99], 4)]);
         assert_eq!(skipped(&decoded), [(SkipReason::NoTokens, 1)]);
         let runs: Vec<&Stored> = decoded
             .batch
@@ -482,20 +483,20 @@ fn blocks_named_without_tokens_are_known_from_where_they_came() {
         // What was not known is not removed either; the rest is, in all its parts.
         let mut gone = removed(named([99, 2]));
         gone.medium = Some("CPU".to_owned());
-        let decoded = hear(&mut decoder, vec![EngineEvent::Removed(gone)]);
+        let decoded = hear(&mut reader, vec![EngineEvent::Removed(gone)]);
         let [KvChange::Removed(gone)] = decoded.batch.changes.as_slice() else {
             panic!("{decoded:?}");
         };
         assert_eq!((gone.tier, gone.labels.len()), (Tier::Host, parts));
     }
     // Blocks of another size than those that were seen are not guessed at.
-    let mut decoder = vllm();
-    hear(&mut decoder, vec![store(stored(None, 0..4))]);
-    let decoded = hear(&mut decoder, vec![offloaded([1, 3], 8)]);
+    let mut reader = vllm();
+    hear(&mut reader, vec![store(stored(None, 0..4))]);
+    let decoded = hear(&mut reader, vec![offloaded([1, 3], 8)]);
     assert_eq!(skipped(&decoded), [(SkipReason::NoTokens, 1)]);
     assert!(decoded.batch.changes.is_empty());
-    decoder.reset();
-    let decoded = hear(&mut decoder, vec![offloaded([1], 4)]);
+    reader.reset();
+    let decoded = hear(&mut reader, vec![offloaded([1], 4)]);
     assert_eq!(skipped(&decoded), [(SkipReason::NoTokens, 1)]);
 }
 
@@ -562,11 +563,11 @@ fn things_that_are_not_understood_keep_blocks_apart() {
 fn media_in_a_block_that_is_split_end_the_run() {
     let mut event = stored(None, 0..3);
     event.extra_keys = Some(vec![None, Some(vec![ExtraKey::Media("cat".to_owned(), 1)]), None]);
-    let mut decoder = decoder(Dialect::Vllm, 2);
-    let decoded = hear(&mut decoder, vec![store(event)]);
+    let mut reader = decoder(Dialect::Vllm, 2);
+    let decoded = hear(&mut reader, vec![store(event)]);
     assert_eq!(skipped(&decoded), [(SkipReason::MediaInSplitBlock, 1)]);
     assert_eq!(only_store(&decoded.batch.changes).blocks.len(), 2);
-    let decoded = hear(&mut decoder, vec![remove([2]), remove([0])]);
+    let decoded = hear(&mut reader, vec![remove([2]), remove([0])]);
     assert_eq!(skipped(&decoded), [(SkipReason::RemovalOfSkipped, 1)]);
     assert_eq!(decoded.batch.changes.len(), 1);
 }
@@ -686,8 +687,8 @@ impl Told {
 proptest! {
     #[test]
     fn events_and_queries_name_blocks_alike(told in told()) {
-        let mut decoder = decoder(Dialect::Vllm, told.ours);
-        let decoded = hear_as(&mut decoder, told.form, told.events());
+        let mut reader = decoder(Dialect::Vllm, told.ours);
+        let decoded = hear_as(&mut reader, told.form, told.events());
         prop_assert!(decoded.skipped.is_empty(), "{:?}", decoded.skipped);
         let (adapter, salt) = (told.adapter.as_deref().map(AdapterName::new), told.salt.as_deref().map(CacheSalt::new));
         let media: Vec<Media> = told.media().into_iter().map(|(_, media)| media).collect();
@@ -710,7 +711,7 @@ proptest! {
         steps in prop::collection::vec((0..6_u64, 0..8_u8), 1..60),
         ours in prop_oneof![Just(2), Just(4)],
     ) {
-        let mut decoder = decoder(Dialect::Vllm, ours);
+        let mut reader = decoder(Dialect::Vllm, ours);
         // Copies that the engine holds of each block, and copies that were heard of each label.
         let mut held = [0_i32; 6];
         let mut heard = std::collections::HashMap::<Label, i32>::new();
@@ -727,7 +728,7 @@ proptest! {
                 }
                 store(event)
             };
-            for change in hear(&mut decoder, vec![event]).batch.changes {
+            for change in hear(&mut reader, vec![event]).batch.changes {
                 match change {
                     KvChange::Stored(stored) => {
                         for block in stored.blocks {
@@ -746,7 +747,7 @@ proptest! {
             }
         }
         let total: i32 = heard.values().sum();
-        let parts = 4 / ours as i32;
+        let parts = 4 / ours.cast_signed();
         prop_assert!(total <= held.iter().sum::<i32>() * parts);
     }
 }

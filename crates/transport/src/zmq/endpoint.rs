@@ -29,8 +29,8 @@ pub enum Host {
     Address(IpAddr),
     /// A name, looked up whenever it is connected to.
     Name(String),
-    /// `*`: all addresses of this machine, or those that
-    /// [`Exposure`](super::Exposure) allows. It can only be bound.
+    /// `*`: all IPv4 addresses of this machine, or the loopback one, as [`Exposure`](super::Exposure) says. It can only be
+    /// bound.
     Any,
 }
 

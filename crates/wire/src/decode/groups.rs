@@ -81,13 +81,21 @@ impl Groups {
         self.parts[tier.index()][usize::from(group.0)] = u8::try_from(parts).unwrap_or(u8::MAX);
     }
 
-    /// Into how many of ours a block of this group is split, if one was seen there or, failing that, on another tier.
+    /// Into how many of ours a block of this group is split, if one was seen on this tier.
+    pub(super) fn parts_at(&self, tier: Tier, group: CacheGroup) -> Option<u32> {
+        let parts = self.parts[tier.index()][usize::from(group.0)];
+        (parts > 0).then_some(u32::from(parts))
+    }
+
+    /// The same, or failing that, what was seen on another tier.
     pub(super) fn parts(&self, tier: Tier, group: CacheGroup) -> Option<u32> {
-        let of = |tier: Tier| u32::from(self.parts[tier.index()][usize::from(group.0)]);
-        let elsewhere = || Tier::ALL.into_iter().map(of).max().unwrap_or(0);
-        Some(of(tier))
-            .filter(|&parts| parts > 0)
-            .or_else(|| Some(elsewhere()).filter(|&parts| parts > 0))
+        let elsewhere = || {
+            Tier::ALL
+                .into_iter()
+                .filter_map(|tier| self.parts_at(tier, group))
+                .max()
+        };
+        self.parts_at(tier, group).or_else(elsewhere)
     }
 }
 
@@ -109,7 +117,11 @@ pub(super) fn tier_of(medium: Option<&str>) -> Option<Tier> {
         ("remote", Tier::External),
         ("shared", Tier::External),
     ];
-    let medium = medium.unwrap_or("");
+    let medium = match medium {
+        // What nearly all say.
+        None | Some("GPU") => return Some(Tier::Device),
+        Some(medium) => medium,
+    };
     let found = NAMES.iter().find(|(name, _)| medium.eq_ignore_ascii_case(name));
     found.map(|&(_, tier)| tier)
 }
@@ -138,6 +150,7 @@ mod tests {
         assert_eq!(groups.parts(Tier::Host, group), None);
         groups.learn_parts(Tier::Device, group, 2);
         assert_eq!(groups.parts(Tier::Host, group), Some(2));
+        assert_eq!(groups.parts_at(Tier::Host, group), None);
         groups.learn_parts(Tier::Host, group, 8);
         assert_eq!(groups.parts(Tier::Host, group), Some(8));
         assert_eq!(groups.parts(Tier::Device, group), Some(2));

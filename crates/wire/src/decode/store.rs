@@ -134,7 +134,7 @@ impl Decoder {
         let given = fields.block_size.and_then(|size| u32::try_from(size).ok());
         let given = given.filter(|&size| size > 0).ok_or(SkipReason::BadFields)?;
         let ours = self.config.block_size.get();
-        let learned = self.groups.parts(place.tier, place.group).map(|parts| parts * ours);
+        let learned = self.groups.parts_at(place.tier, place.group).map(|parts| parts * ours);
         let (engine, full) = if blocks.checked_mul(given as usize) == Some(tokens) {
             (given, blocks)
         } else if self.config.dialect == Dialect::Sglang {

@@ -81,7 +81,7 @@ impl FrameReader {
             });
         }
         // What is wrong is said as soon as it can be seen, not after a long frame has come.
-        Opener::check_version(rest)?;
+        Opener::check_version(&rest[..rest.len().min(length)])?;
         let Some(frame) = rest.get(..length) else {
             return Ok(None);
         };

@@ -3,6 +3,7 @@
     dead_code,
     reason = "each test binary uses a part of it, and at least one thing of it is unused in each"
 )]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use homing_domain::{
     AdapterName, BlockKey, BlockSize, CacheGroup, CacheSalt, ClearScope, Digest, Extras, HashSeed, KeyHasher, KvBatch,
