@@ -80,6 +80,19 @@ enum Link {
     Up,
 }
 
+/// How far the question is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The feed has not spoken.
+    Open,
+    /// It has verified its view, or built it.
+    Verified,
+    /// The feed is to void its view, and has not done so yet.
+    Renewing,
+    /// The last settlement holds.
+    Settled,
+}
+
 /// All that is known of an engine's lives.
 #[derive(Debug)]
 pub struct Life {
@@ -88,8 +101,7 @@ pub struct Life {
     question: Option<Question>,
     /// The answer to it.
     testimony: Option<Testimony>,
-    /// Whether the feed has verified its view, or built it, since the question was opened.
-    is_verified: bool,
+    stage: Stage,
     /// Whether all that the view holds came over the present connection.
     is_renewed: bool,
     /// Whether the feed noticed a restart since the last settlement.
@@ -104,10 +116,6 @@ pub struct Life {
     untold: u64,
     /// The last settlement.
     last: Option<u64>,
-    /// Whether it holds.
-    is_settled: bool,
-    /// Whether the feed is to void its view, and has not done so yet.
-    is_renewing: bool,
 }
 
 impl Life {
@@ -120,7 +128,7 @@ impl Life {
             link: Link::Down,
             question: None,
             testimony: None,
-            is_verified: false,
+            stage: Stage::Open,
             is_renewed: true,
             is_restarted: false,
             restarts: 0,
@@ -128,14 +136,12 @@ impl Life {
             further: 0,
             untold: 0,
             last: None,
-            is_settled: false,
-            is_renewing: false,
         }
     }
 
     /// Which life it is, if that is known.
     pub fn incarnation(&self) -> Option<u64> {
-        self.last.filter(|_| self.is_settled)
+        self.last.filter(|_| self.stage == Stage::Settled)
     }
 
     /// The question that is open, if one is: for the witness.
@@ -145,10 +151,10 @@ impl Life {
 
     /// Why there is no incarnation, in words.
     pub fn words(&self) -> &'static str {
-        match (self.link, self.is_verified && !self.is_renewing) {
+        match (self.link, self.stage) {
             (Link::Down, _) => "there is no connection to the engine's events",
-            (Link::Up, false) => Self::VERIFYING,
-            (Link::Up, true) => Self::ASKING,
+            (Link::Up, Stage::Open | Stage::Renewing) => Self::VERIFYING,
+            (Link::Up, Stage::Verified | Stage::Settled) => Self::ASKING,
         }
     }
 
@@ -162,7 +168,7 @@ impl Life {
     /// There is no connection any more.
     pub fn disconnected(&mut self) {
         self.link = Link::Down;
-        self.is_settled = false;
+        self.stage = Stage::Open;
     }
 
     /// The view was replaced or emptied, and the feed has counted so many restarts.
@@ -177,10 +183,10 @@ impl Life {
 
     /// The feed has verified its view, or built it.
     pub fn verified(&mut self) -> Outcome {
-        if self.is_verified || self.link == Link::Down {
+        if (self.link, self.stage) != (Link::Up, Stage::Open) {
             return Outcome::Nothing;
         }
-        self.is_verified = true;
+        self.stage = Stage::Verified;
         self.settle()
     }
 
@@ -197,13 +203,11 @@ impl Life {
     fn open(&mut self) {
         self.question = Some(Question(self.question.map_or(0, |Question(number)| number + 1)));
         self.testimony = None;
-        self.is_verified = false;
-        self.is_settled = false;
-        self.is_renewing = false;
+        self.stage = Stage::Open;
     }
 
     fn settle(&mut self) -> Outcome {
-        let (Some(testimony), true, false) = (self.testimony, self.is_verified, self.is_renewing) else {
+        let (Some(testimony), Stage::Verified | Stage::Settled) = (self.testimony, self.stage) else {
             return Outcome::Nothing;
         };
         let incarnation = match (testimony, self.started, self.last) {
@@ -212,8 +216,7 @@ impl Life {
                 told(now, self.further)
             }
             (Testimony::Started(_), Some(_), _) if !self.is_renewed => {
-                self.is_settled = false;
-                self.is_renewing = true;
+                self.stage = Stage::Renewing;
                 return Outcome::Renew;
             }
             (Testimony::Started(now), _, _) => {
@@ -231,7 +234,7 @@ impl Life {
         self.is_restarted = false;
         let is_other = self.incarnation() != Some(incarnation);
         self.last = Some(incarnation);
-        self.is_settled = true;
+        self.stage = Stage::Settled;
         if is_other { Outcome::Settled } else { Outcome::Nothing }
     }
 }

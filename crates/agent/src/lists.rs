@@ -108,17 +108,17 @@ impl Lists {
     }
 
     /// The list of a rank: one that is being made, or a new one. Its beginning is there, or it has failed.
-    pub(crate) async fn get(self: &Arc<Self>, shelf: &Arc<Shelf>) -> Result<Arc<List>, ListError> {
-        let list = self.join(shelf);
+    pub(crate) async fn get(self: &Arc<Self>, rank: &Arc<Shelf>) -> Result<Arc<List>, ListError> {
+        let list = self.join(rank);
         list.begun().await?;
         Ok(list)
     }
 
-    fn join(self: &Arc<Self>, shelf: &Arc<Shelf>) -> Arc<List> {
+    fn join(self: &Arc<Self>, rank: &Arc<Shelf>) -> Arc<List> {
         let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let rank = shelf.owner().rank;
-        let under_way = making.get(&rank).and_then(Weak::upgrade);
-        if let Some(list) = under_way.filter(|list| list.is_joinable(shelf)) {
+        let id = rank.owner().rank;
+        let under_way = making.get(&id).and_then(Weak::upgrade);
+        if let Some(list) = under_way.filter(|list| list.is_joinable(rank)) {
             self.metrics.agent.shared_lists.add(1);
             return list;
         }
@@ -133,20 +133,20 @@ impl Lists {
             metrics: self.metrics.clone(),
             maker: OnceLock::new(),
         });
-        making.insert(rank, Arc::downgrade(&list));
-        let maker = tokio::spawn(self.clone().make(shelf.clone(), Arc::downgrade(&list)));
+        making.insert(id, Arc::downgrade(&list));
+        let maker = tokio::spawn(self.clone().make(rank.clone(), Arc::downgrade(&list)));
         // It was just made, so nobody else has set it.
         let _ = list.maker.set(maker.abort_handle());
         list
     }
 
     /// Makes a list for as long as somebody wants it, and forgets it in time.
-    async fn make(self: Arc<Self>, shelf: Arc<Shelf>, list: Weak<List>) {
-        if let Err(error) = self.try_make(&shelf, &list).await
+    async fn make(self: Arc<Self>, rank: Arc<Shelf>, list: Weak<List>) {
+        if let Err(error) = self.try_make(&rank, &list).await
             && let Some(list) = list.upgrade()
         {
             self.metrics.agent.failed_lists.add(1);
-            tracing::info!(rank = %shelf.owner().rank, %error, "no list");
+            tracing::info!(rank = %rank.owner().rank, %error, "no list");
             list.end(Progress::Failed(error));
             return;
         }
@@ -159,12 +159,12 @@ impl Lists {
         }
     }
 
-    async fn try_make(&self, shelf: &Arc<Shelf>, list: &Weak<List>) -> Result<(), ListError> {
+    async fn try_make(&self, rank: &Arc<Shelf>, list: &Weak<List>) -> Result<(), ListError> {
         // What cannot be served is said at once.
-        shelf.standing()?;
+        rank.standing()?;
         let turn = tokio::time::timeout(TURN, self.turns.clone().acquire_owned()).await;
         let turn = turn.ok().and_then(Result::ok).ok_or(ListError::Busy)?;
-        let (standing, snapshot) = self.snapshot(shelf).await?;
+        let (standing, snapshot) = self.snapshot(rank).await?;
         let Some(wanted) = list.upgrade() else { return Ok(()) };
         wanted.begin(standing.generation, turn);
         drop(wanted);
@@ -173,23 +173,23 @@ impl Lists {
         encoded.unwrap_or(Err(ListError::NoIndex))
     }
 
-    async fn snapshot(&self, shelf: &Shelf) -> Result<(Standing, Snapshot), ListError> {
-        let keeper = self.keeper(shelf).ok_or(ListError::NoIndex)?;
+    async fn snapshot(&self, rank: &Shelf) -> Result<(Standing, Snapshot), ListError> {
+        let keeper = self.keeper(rank).ok_or(ListError::NoIndex)?;
         for _ in 0..TRIES {
-            let standing = shelf.standing()?;
-            let listed = keeper.list(shelf.owner().rank).await;
+            let standing = rank.standing()?;
+            let listed = keeper.list(rank.owner().rank).await;
             let snapshot = listed.ok().flatten().ok_or(ListError::NoIndex)?;
             self.metrics.agent.listing_hold.observe(snapshot.held);
-            if shelf.is_current(standing.generation) {
+            if rank.is_current(standing.generation) {
                 return Ok((standing, snapshot));
             }
         }
         Err(ListError::Unsteady)
     }
 
-    fn keeper(&self, shelf: &Shelf) -> Option<&Keeper> {
+    fn keeper(&self, rank: &Shelf) -> Option<&Keeper> {
         let mut keepers = self.fleet.keepers();
-        let found = keepers.find(|(subject, _)| **subject == shelf.owner().subject);
+        let found = keepers.find(|(subject, _)| **subject == rank.owner().subject);
         found.map(|(_, keeper)| keeper)
     }
 }
@@ -237,9 +237,9 @@ impl List {
     }
 
     /// Whether somebody who asks now may have it: it is being made, and still is what the rank holds or held a moment ago.
-    fn is_joinable(&self, shelf: &Shelf) -> bool {
+    fn is_joinable(&self, rank: &Shelf) -> bool {
         let made = self.made();
-        let is_current = made.generation.is_none_or(|generation| shelf.is_current(generation));
+        let is_current = made.generation.is_none_or(|generation| rank.is_current(generation));
         made.progress == Progress::Making && is_current
     }
 

@@ -201,7 +201,7 @@ pub async fn stop_asked() {
     }
     // If not even that can be waited for, the process goes on until it is killed.
     if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -330,8 +330,8 @@ mod tests {
         }
     }
 
-    fn at(sequence: u64) -> Option<(Sequence, Digest)> {
-        Some((Sequence(sequence), Digest(sequence + 100)))
+    fn at(sequence: u64) -> (Sequence, Digest) {
+        (Sequence(sequence), Digest(sequence + 100))
     }
 
     fn status(state: State) -> RankStatus {
@@ -399,7 +399,7 @@ mod tests {
         let shelf = open();
         shelf.applied(&batch(0));
         let (before, place) = (shelf.standing().unwrap(), shelf.watch(From::Now, Follow::Yes).unwrap());
-        shelf.replaced(at(7), 0);
+        shelf.replaced(Some(at(7)), 0);
         let after = shelf.standing().unwrap();
         assert_eq!(after.beat.incarnation, before.beat.incarnation);
         assert_ne!(after.beat.epoch, before.beat.epoch);
@@ -416,7 +416,7 @@ mod tests {
         for number in [5, 6, 7] {
             shelf.heard(&batch(number));
         }
-        shelf.replaced(at(7), 0);
+        shelf.replaced(Some(at(7)), 0);
         // As when a batch makes the feed give up its view and is the first of the next.
         shelf.applied(&batch(7));
         shelf.applied(&batch(8));

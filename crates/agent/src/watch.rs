@@ -111,7 +111,7 @@ impl Watch {
 impl Watcher {
     /// The next piece; `None` when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
-        let shelf = self.watch.shelf.clone();
+        let source = self.watch.shelf.clone();
         loop {
             match self.phase {
                 Phase::Over => return None,
@@ -120,7 +120,7 @@ impl Watcher {
                         Some(_) => Phase::Replaying,
                         None => Phase::Following(Beat::NotDue),
                     };
-                    return Some(shelf.beat(&self.watch.place.standing.beat));
+                    return Some(source.beat(&self.watch.place.standing.beat));
                 }
                 Phase::Replaying
                     if self
@@ -133,13 +133,13 @@ impl Watcher {
                         Follow::Yes => Phase::Following(Beat::NotDue),
                         Follow::No => Phase::Over,
                     };
-                    return Some(shelf.end_of_replay(&self.watch.place.standing.beat));
+                    return Some(source.end_of_replay(&self.watch.place.standing.beat));
                 }
                 Phase::Replaying | Phase::Following(_) => {}
             }
             // Made before it is looked at what there is, so that nothing is missed in between.
-            let mut changed = pin!(shelf.changed());
-            match shelf.read(&self.watch.place) {
+            let mut changed = pin!(source.changed());
+            match source.read(&self.watch.place) {
                 Reading::Frames(frames, next) => {
                     self.watch.place.mark = next;
                     return Some(joined(frames));

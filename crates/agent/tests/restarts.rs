@@ -23,7 +23,10 @@ struct Sampler {
 impl Sampler {
     fn start(reader: &Reader, tokens: &[u32]) -> Self {
         let mut keys = Vec::new();
-        hasher().keys(&Prompt::text(tokens, BlockSize::new(BLOCK_SIZE).unwrap()), &mut keys);
+        hasher().keys(
+            &Prompt::text(tokens, BlockSize::new(BLOCK_SIZE).expect("above 0")),
+            &mut keys,
+        );
         let (least, samples) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
         let stop = Arc::new(AtomicBool::new(false));
         let (to, count, until) = (least.clone(), samples.clone(), stop.clone());
@@ -70,7 +73,10 @@ async fn restarts(router: &Router) -> u64 {
 }
 
 async fn incarnation(agent: &Running) -> String {
-    agent.rank(0).await["incarnation"].as_str().unwrap().to_owned()
+    agent.rank(0).await["incarnation"]
+        .as_str()
+        .expect("it is known")
+        .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

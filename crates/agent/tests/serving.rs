@@ -42,7 +42,7 @@ fn numbers(frames: &[Frame]) -> Vec<u64> {
 
 async fn refused(agent: &Running, path: &str) -> (u16, String) {
     let response = agent.get(path).await;
-    (response.status().as_u16(), response.text().await.unwrap())
+    (response.status().as_u16(), response.text().await.expect("it says why"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,4 +36,4 @@ pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};
 pub use source::{Ear, Joining, Source, Speech, Voice};
-pub use writer::Hooks;
+pub use writer::{Hooks, TickHook};

@@ -25,6 +25,9 @@ const HANDFUL: usize = 256;
 /// Housekeeping of the index after each handful, in its units of about 100 ns.
 const HOUSEKEEPING: u32 = 500;
 
+/// Called with the time, and the feed.
+pub type TickHook = Box<dyn FnMut(u64, &Feed) + Send>;
+
 /// What else is to be done on the writer's thread. Must be quick.
 #[derive(Default)]
 pub struct Hooks {
@@ -33,7 +36,7 @@ pub struct Hooks {
     /// Called with what happened to the views that readers see, and the feed.
     pub notice: Option<Box<dyn FnMut(Notice, &Feed) + Send>>,
     /// Called a few times per second with the time and the feed, when it has been told that time passed.
-    pub tick: Option<Box<dyn FnMut(u64, &Feed) + Send>>,
+    pub tick: Option<TickHook>,
 }
 
 impl fmt::Debug for Hooks {

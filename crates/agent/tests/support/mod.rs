@@ -1,5 +1,5 @@
 //! What tests of the agent need: an engine, what is true of it, an agent, a router.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "tests panic when something goes wrong")]
 
 mod engine;
@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 pub use truth::{Held, Truth, held};
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_secs(60);
+pub const GUARD: Duration = Duration::from_mins(1);
 /// Tokens of a block in all tests.
 pub const BLOCK_SIZE: u32 = 16;
 /// The one rank of most tests, as an agent and a router number it.
