@@ -5,6 +5,8 @@
 
 mod demo;
 mod show;
+#[cfg(feature = "sim")]
+mod sim;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -39,14 +41,17 @@ fn command() -> Command {
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
-    Command::new("homing")
+    let homing = Command::new("homing")
         .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(flags::with_flags(demo))
         .subcommand(flags::with_flags(config))
-        .subcommand(metrics)
+        .subcommand(metrics);
+    #[cfg(feature = "sim")]
+    let homing = homing.subcommand(sim::command());
+    homing
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
@@ -55,6 +60,12 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
+        #[cfg(feature = "sim")]
+        Some(("sim", matches)) => {
+            let (printed, verdict) = sim::run(matches)?;
+            print(&printed)?;
+            sim::judge(verdict)
+        }
         _ => unreachable!("clap knows no other subcommand"),
     }
 }
