@@ -299,6 +299,7 @@ impl Rank {
             return;
         };
         draft.coverage = head.coverage;
+        draft.is_listed = true;
         if let Some((sequence, digest)) = head.position {
             draft.cursor = Cursor::Live(sequence);
             draft.history = History::at(sequence, digest);

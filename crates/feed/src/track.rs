@@ -14,6 +14,9 @@ pub(crate) struct Track {
     pub(crate) cursor: Cursor,
     pub(crate) history: History,
     pub(crate) coverage: Coverage,
+    /// Whether it began with a list. Then that said how complete it is, and number 0 does not: an agent may count anew
+    /// beside an engine that runs for long.
+    pub(crate) is_listed: bool,
 }
 
 /// What applying a batch showed.
@@ -31,15 +34,16 @@ impl Track {
             cursor: Cursor::Initial,
             history: History::default(),
             coverage: Coverage::Warming,
+            is_listed: false,
         }
     }
 
     /// Applies a batch as one step, and moves the cursor to it.
     pub(crate) fn apply(&mut self, batch: &KvBatch, shared: &mut Shared) -> Result<Evidence, IndexError> {
-        let begins = matches!(self.cursor, Cursor::Initial | Cursor::Invalidated { before: None });
+        let begins = self.cursor == Cursor::Initial && !self.is_listed;
         if batch.is_barrier() || (begins && batch.sequence == Sequence(0)) {
             self.coverage = Coverage::Complete;
-        } else if self.cursor == Cursor::Initial {
+        } else if begins {
             self.coverage = Coverage::Warming;
         }
         let mut evidence = Evidence::default();
