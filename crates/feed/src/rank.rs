@@ -369,7 +369,8 @@ impl Rank {
             self.discovered(now_ms, source, shared);
             return;
         }
-        if self.link != Link::Up || !matches!(self.work, Work::Steady) {
+        let is_idle = matches!(self.work, Work::Steady) || self.is_probing();
+        if self.link != Link::Up || !is_idle {
             if let Some((sequence, _)) = newest {
                 self.note_heard(sequence);
             }
