@@ -45,6 +45,11 @@ impl Buffer {
         self.batches.len()
     }
 
+    /// The highest number that is kept.
+    pub(crate) fn newest(&self) -> Option<Sequence> {
+        self.batches.last_key_value().map(|(sequence, _)| *sequence)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.batches.clear();
         self.blocks = 0;

@@ -245,7 +245,7 @@ impl Rank {
         match repair.proof {
             Proof::Given => self.drain(now_ms, shared),
             // The source has nothing at all, and says so for the second time.
-            Proof::Missing if position.is_none() && is_stuck_again => self.drain(now_ms, shared),
+            Proof::Missing if position.is_none() && is_stuck_again => self.nothing_to_get(now_ms, shared),
             _ if is_stuck_again => self.gone(now_ms, shared),
             _ => {
                 // Answers get lost, too: ask once more before it is believed.
@@ -253,6 +253,12 @@ impl Rank {
                 self.ask_again(now_ms, shared);
             }
         }
+    }
+
+    /// The source keeps no batches: what is not in the buffer is lost, and is not waited for.
+    fn nothing_to_get(&mut self, now_ms: u64, shared: &mut Shared) {
+        self.highest = self.buffer.newest();
+        self.drain(now_ms, shared);
     }
 
     fn ask_again(&mut self, now_ms: u64, shared: &mut Shared) {
@@ -273,7 +279,7 @@ impl Rank {
         };
         match (repair.goal, position) {
             (Goal::List, _) => self.fail_try(now_ms, shared),
-            (Goal::Rebuild, None) => self.drain(now_ms, shared),
+            (Goal::Rebuild, None) => self.nothing_to_get(now_ms, shared),
             (Goal::Rebuild, Some(position)) => {
                 // A hole within what it still has: what is behind it is all that can be had.
                 repair.beyond = Some(position.next());
