@@ -59,31 +59,48 @@ impl World {
             What::Replay { from } => self.replay(about.0, from),
             What::List => self.list(about.0),
         };
-        let middle = self.rng.place(parts.len());
-        match mishap {
-            Some(Fault::AnswerLost) => return,
-            Some(Fault::AnswerHole) if parts.len() > 1 => drop(parts.remove(middle.min(parts.len() - 2))),
-            Some(Fault::AnswerNoEnd) => drop(parts.pop()),
-            Some(Fault::AnswerCut) => drop(parts.drain(middle..parts.len() - 1)),
-            Some(Fault::AnswerFailed) => {
-                parts.truncate(middle);
-                parts.push(Part::Failed);
-            }
-            Some(Fault::AnswerRepeated) => parts.insert(middle, parts[middle].clone()),
-            Some(Fault::AnswerGone) => parts = vec![Part::Gone],
-            _ => {}
+        if let Some(mishap) = mishap {
+            self.harm(&mut parts, mishap);
         }
-        let timeout_ms = self.setup.feed.repair_timeout_ms;
-        let pause_ms = match mishap {
-            Some(Fault::AnswerSlow) => self
-                .rng
-                .pick([timeout_ms / 8, timeout_ms / 2, timeout_ms - 1, timeout_ms * 3]),
-            _ => self.rng.pick([0, 1, 3]),
-        };
+        let pause_ms = self.pause(parts.len() as u64, mishap);
         let mut at_ms = 1;
         for part in parts {
             at_ms += self.rng.between(pause_ms / 2, pause_ms);
             self.reply(to, ask.id, about.1, (at_ms, part));
+        }
+    }
+
+    /// What befalls an answer that is more than slow. An end that comes is true: nothing just before it is missing,
+    /// unless it carries a count.
+    fn harm(&mut self, parts: &mut Vec<Part>, mishap: Fault) {
+        let middle = self.rng.place(parts.len());
+        match mishap {
+            Fault::AnswerLost => parts.clear(),
+            Fault::AnswerHole if parts.len() > 2 => drop(parts.remove(self.rng.place(parts.len() - 2))),
+            Fault::AnswerNoEnd => drop(parts.pop()),
+            Fault::AnswerCut => {
+                let end = parts.pop();
+                parts.truncate(middle);
+                parts.extend(end.filter(|end| matches!(end, Part::ListEnd { .. })));
+            }
+            Fault::AnswerFailed => {
+                parts.truncate(middle);
+                parts.push(Part::Failed);
+            }
+            Fault::AnswerRepeated => parts.insert(middle, parts[middle].clone()),
+            Fault::AnswerGone => *parts = vec![Part::Gone],
+            _ => {}
+        }
+    }
+
+    /// The pause between two parts. Without a mishap the whole of it does not take too long.
+    fn pause(&mut self, parts: u64, mishap: Option<Fault>) -> u64 {
+        let (timeout_ms, limit_ms) = (self.setup.feed.repair_timeout_ms, self.setup.feed.repair_limit_ms);
+        match mishap {
+            Some(Fault::AnswerSlow) => self
+                .rng
+                .pick([timeout_ms / 8, timeout_ms / 2, timeout_ms - 1, timeout_ms * 3]),
+            _ => self.rng.pick([0, 1, 3]).min(limit_ms / (2 * parts + 1)),
         }
     }
 

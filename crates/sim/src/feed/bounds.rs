@@ -107,7 +107,8 @@ impl World {
             .feed
             .rank_stats(rank)
             .is_none_or(|stats| stats.blocks == 0);
-        if !is_empty && let Some(told) = self.unread(router, &status) {
+        let is_whole = !is_empty && status.coverage == homing_feed::Coverage::Complete;
+        if is_whole && let Some(told) = self.unread(router, &status) {
             let found = describe(
                 &status,
                 &format!("the feed was told of {told} before the view was shown"),
@@ -132,7 +133,7 @@ impl World {
             Input::Tick => [29, 0, 0, 0],
         };
         let now_ms = self.now_ms;
-        self.log.note(&[now_ms, router as u64], String::new);
+        let numbers = [now_ms, router as u64, numbers[0], numbers[1], numbers[2], numbers[3]];
         self.log.note(&numbers, || format!("{now_ms:>6} r{router} {input:?}"));
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use homing_domain::{RankId, Tier};
+use homing_domain::{BlockKey, RankId, Tier};
 use homing_feed::{Bug, RankStatus, State};
 use homing_index::Answer;
 
@@ -177,13 +177,25 @@ impl World {
             let fewest = truth.since(from_ms, entry).fewest;
             let copies = view.entries.get(&entry).copied().unwrap_or(0);
             let (key, tier) = entry;
-            (copies < fewest).then(|| {
+            (copies < fewest && self.is_reachable(place, key, from_ms)).then(|| {
                 format!(
                     "{copies} copies of block {:016x} on {tier:?}, but its source had at least {fewest} ever since {from_ms} ms",
                     key.0
                 )
             })
         })
+    }
+
+    /// Whether all that lies before a block was held ever since. What lies behind a hole counts for nothing, and a view
+    /// that came from a list need not know its place.
+    pub(super) fn is_reachable(&self, place: Place, key: BlockKey, from_ms: u64) -> bool {
+        let truth = &self.workers[place.worker].ranks[place.rank].truth;
+        let is_held = |key: &BlockKey| {
+            Tier::ALL
+                .iter()
+                .any(|tier| truth.since(from_ms, (*key, *tier)).fewest > 0)
+        };
+        self.blocks.path(key).iter().rev().skip(1).all(is_held)
     }
 
     /// A clear of a whole worker is on one stream only. As long as that stream was not read up to it, siblings may hold

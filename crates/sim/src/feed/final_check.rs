@@ -48,9 +48,8 @@ impl World {
         let is_part = status.coverage == Coverage::Warming || view.is_truncated;
         let agent = worker.ranks[place.rank].agent.as_ref();
         if status.coverage == Coverage::Warming {
-            // A ring that keeps nothing proves nothing: such a source starts anew whenever it is asked.
             let may_miss = match check {
-                Check::ExactAfterClear => can_be_asked && worker.setup.ring == 0 && agent.is_none(),
+                Check::ExactAfterClear => can_be_asked && agent.is_none() && self.has_short_ring(place),
                 _ => agent.is_none_or(|agent| agent.coverage == Coverage::Warming),
             };
             if !may_miss {
@@ -68,9 +67,9 @@ impl World {
                 key.0
             ));
         }
-        let missing = held
-            .iter()
-            .find(|(entry, copies)| view.entries.get(entry) < Some(copies));
+        let missing = held.iter().find(|(entry, copies)| {
+            view.entries.get(entry) < Some(copies) && self.is_reachable(place, entry.0, self.now_ms)
+        });
         if !is_part && let Some(((key, tier), copies)) = missing {
             let seen = view.entries.get(&(*key, *tier)).unwrap_or(&0);
             return Some(format!(
@@ -79,6 +78,13 @@ impl World {
             ));
         }
         None
+    }
+
+    /// A ring that keeps less than what is under way proves nothing: when such a source is asked while batches fly, what
+    /// was read last is gone.
+    fn has_short_ring(&self, place: Place) -> bool {
+        let worker = &self.workers[place.worker].setup;
+        (worker.ring as u64) < 4 * (self.setup.delay_ms / worker.pause_ms + 2)
     }
 
     /// Everybody leaves.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use homing_domain::{BlockKey, Label, ListedParent, RankId};
+use homing_domain::{BlockKey, Label, Listed, ListedParent, RankId};
 
 use super::blocks::Blocks;
 use super::cache::Entry;
@@ -18,28 +18,41 @@ pub struct View {
 }
 
 impl View {
-    /// The view of a rank, orphans left out: they count for nothing.
+    /// The view of a rank, without blocks whose ancestors are unknown: they count for nothing.
     pub fn of(router: &Router, rank: RankId, blocks: &Blocks) -> Option<Self> {
         let listing = router.feed.list(rank)?;
         let mut view = Self {
             is_truncated: listing.truncated,
             ..Self::default()
         };
+        // Blocks that wait for their parent are listed in any order.
         let mut names: BTreeMap<Label, BlockKey> = BTreeMap::new();
-        for item in &listing.items {
-            let mut parent = match item.parent {
-                ListedParent::Root => Some(blocks.root()),
-                ListedParent::Label(label) => names.get(&label).copied(),
-                ListedParent::Key(key) => Some(key),
-            };
-            for block in &item.blocks {
-                parent = parent.map(|parent| blocks.hasher.child(parent, block.content));
-                if let Some(key) = parent {
-                    names.insert(block.label, key);
-                    *view.entries.entry((key, item.tier)).or_insert(0) += item.copies;
-                }
+        let mut waiting: Vec<&Listed> = listing.items.iter().collect();
+        loop {
+            let before = waiting.len();
+            waiting.retain(|item| !view.place(item, &mut names, blocks));
+            if waiting.len() == before {
+                break;
             }
         }
         Some(view)
+    }
+
+    /// Adds an item if its parent is known by now, and says whether it was.
+    fn place(&mut self, item: &Listed, names: &mut BTreeMap<Label, BlockKey>, blocks: &Blocks) -> bool {
+        let mut parent = match item.parent {
+            ListedParent::Root => blocks.root(),
+            ListedParent::Key(key) => key,
+            ListedParent::Label(label) => match names.get(&label) {
+                Some(key) => *key,
+                None => return false,
+            },
+        };
+        for block in &item.blocks {
+            parent = blocks.hasher.child(parent, block.content);
+            names.insert(block.label, parent);
+            *self.entries.entry((parent, item.tier)).or_insert(0) += item.copies;
+        }
+        true
     }
 }
