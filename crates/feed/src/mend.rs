@@ -225,7 +225,7 @@ impl Rank {
 
     fn apply_to_target(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let Some(draft) = &mut self.draft else {
-            self.accept(now_ms, batch, shared);
+            self.absorb(now_ms, batch, shared);
             return;
         };
         let applied = draft.apply(&batch, shared);
@@ -378,6 +378,11 @@ impl Rank {
     fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
         if let Work::Repairing(repair) = &self.work {
             shared.release(repair.id);
+            // The source answered after it was asked, however long ago; what was heard since then is applied as well.
+            if let Phase::Asked { since_ms, .. } = repair.phase {
+                let known_ms = self.kept_ms.map_or(since_ms, |kept_ms| kept_ms.max(since_ms));
+                self.verified_ms = self.verified_ms.max(Some(known_ms));
+            }
             if repair.goal != Goal::Probe {
                 let took_ms = now_ms.saturating_sub(self.ailing_since_ms.unwrap_or(now_ms));
                 self.counters.repaired += 1;
@@ -386,7 +391,6 @@ impl Rank {
             }
         }
         self.work = Work::Steady;
-        self.verified_ms = Some(now_ms);
         self.ailing_since_ms = None;
         self.repairs_in_a_row = 0;
     }

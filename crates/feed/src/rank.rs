@@ -37,6 +37,8 @@ pub(crate) struct Rank {
     pub(crate) link: Link,
     /// When the view was last known to be what the source has.
     pub(crate) verified_ms: Option<u64>,
+    /// When the last batch was put into the buffer.
+    pub(crate) kept_ms: Option<u64>,
     pub(crate) repairs_in_a_row: u32,
     /// When the first of the repairs in a row began.
     pub(crate) ailing_since_ms: Option<u64>,
@@ -76,6 +78,7 @@ impl Rank {
             work: Work::Steady,
             link: Link::Down { since_ms: now_ms },
             verified_ms: None,
+            kept_ms: None,
             repairs_in_a_row: 0,
             ailing_since_ms: None,
             drift: Drift::default(),
@@ -99,11 +102,11 @@ impl Rank {
         self.link = Link::Up;
         self.repairs_in_a_row = 0;
         match (self.source.recovery, self.serving.cursor) {
-            (Recovery::LiveOnly, Cursor::Initial) => self.verified_ms = Some(now_ms),
+            (Recovery::LiveOnly, Cursor::Initial) => self.verify(now_ms),
             // Whether this is the engine that we knew cannot be told, and what it did meanwhile neither.
             (Recovery::LiveOnly, _) => {
                 self.reset(now_ms, None, shared);
-                self.verified_ms = Some(now_ms);
+                self.verify(now_ms);
             }
             (_, Cursor::Initial) => self.restore(now_ms, shared),
             _ => self.begin(now_ms, Goal::Replay, shared),
@@ -220,6 +223,7 @@ impl Rank {
     /// Keeps a batch until the repair under way is done.
     fn keep(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let sequence = batch.sequence;
+        self.kept_ms = Some(now_ms);
         let pushed = self.buffer.push(batch);
         match pushed {
             Pushed::Kept => {}
@@ -250,11 +254,21 @@ impl Rank {
             .is_none_or(|highest| self.serving.cursor.has_reached(highest))
     }
 
-    /// Applies a batch to the view that readers see.
-    pub(crate) fn accept(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+    /// The view is what the source had at this time, or later.
+    pub(crate) fn verify(&mut self, at_ms: u64) {
+        self.verified_ms = self.verified_ms.max(Some(at_ms));
+    }
+
+    /// Applies a batch that was just heard to the view that readers see.
+    fn accept(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        self.verify(now_ms);
+        self.absorb(now_ms, batch, shared);
+    }
+
+    /// Applies a batch to the view that readers see. If it was not just heard, it says nothing about now.
+    pub(crate) fn absorb(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         self.note_heard(batch.sequence);
         self.lag_ms = batch.sent_ms.map(|sent| now_ms.saturating_sub(sent));
-        self.verified_ms = Some(now_ms);
         let Ok(evidence) = self.serving.apply(&batch, shared) else {
             self.rebuild_slot(now_ms, shared);
             return;
@@ -377,14 +391,14 @@ impl Rank {
             return;
         }
         match newest {
-            None if self.serving.cursor.position().is_none() => self.verified_ms = Some(now_ms),
+            None if self.serving.cursor.position().is_none() => self.verify(now_ms),
             None => self.begin(now_ms, Goal::Replay, shared),
             Some((sequence, digest)) => match self.serving.cursor.observe(sequence) {
                 Observation::Stale => match self.serving.history.verdict(sequence, digest) {
                     Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
                         self.restart(now_ms, None, shared);
                     }
-                    Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verified_ms = Some(now_ms),
+                    Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verify(now_ms),
                     _ => {}
                 },
                 _ => {
