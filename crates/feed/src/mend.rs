@@ -224,16 +224,23 @@ impl Rank {
     }
 
     fn apply_to_target(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        let is_before_clear = self.is_before_clear(&batch);
         let Some(draft) = &mut self.draft else {
             self.absorb(now_ms, batch, shared);
             return;
         };
-        let applied = draft.apply(&batch, shared);
-        self.note_heard(batch.sequence);
-        match applied {
-            Ok(_) => self.counters.applied += 1,
-            Err(_out_of_slots) => self.fail_try(now_ms, shared),
+        if is_before_clear {
+            draft.skip(&batch);
+        } else if draft.apply(&batch, shared).is_err() {
+            // Out of slots.
+            self.fail_try(now_ms, shared);
+            return;
+        } else if batch.sent_ms.is_some() {
+            // Without a time it could be older than all that is known of the siblings.
+            self.note_clear(&batch, shared);
         }
+        self.note_heard(batch.sequence);
+        self.counters.applied += 1;
     }
 
     fn replay_ended(&mut self, now_ms: u64, shared: &mut Shared) {

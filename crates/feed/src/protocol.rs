@@ -30,7 +30,8 @@ pub enum ClearReach {
     /// That rank.
     #[default]
     Rank,
-    /// Every rank of its worker.
+    /// Every rank of its worker. Which batches of the others came before it is known by when they were sent, if the
+    /// source says so; if not, what is heard later counts as later.
     Worker,
 }
 

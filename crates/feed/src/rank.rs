@@ -17,7 +17,7 @@ use crate::drift::Drift;
 use crate::history::Verdict;
 use crate::protocol::{ClearReach, Coverage, Identity, Notice, Recovery, Source};
 use crate::repair::{Goal, Repair};
-use crate::shared::Shared;
+use crate::shared::{Shared, WorkerClear};
 use crate::status::{Counters, RankStatus, State, Why};
 use crate::track::Track;
 
@@ -39,6 +39,8 @@ pub(crate) struct Rank {
     pub(crate) verified_ms: Option<u64>,
     /// When the last batch was put into the buffer.
     pub(crate) kept_ms: Option<u64>,
+    /// When the whole worker was last cleared, as far as that is known: by this rank's stream or another's.
+    pub(crate) cleared_ms: Option<u64>,
     pub(crate) repairs_in_a_row: u32,
     /// When the first of the repairs in a row began.
     pub(crate) ailing_since_ms: Option<u64>,
@@ -79,6 +81,7 @@ impl Rank {
             link: Link::Down { since_ms: now_ms },
             verified_ms: None,
             kept_ms: None,
+            cleared_ms: None,
             repairs_in_a_row: 0,
             ailing_since_ms: None,
             drift: Drift::default(),
@@ -269,10 +272,18 @@ impl Rank {
     pub(crate) fn absorb(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         self.note_heard(batch.sequence);
         self.lag_ms = batch.sent_ms.map(|sent| now_ms.saturating_sub(sent));
+        if self.is_before_clear(&batch) {
+            self.serving.skip(&batch);
+            // Those who follow the view need its number, and must not apply what is in it either.
+            let changes = Vec::new();
+            self.applied(KvBatch { changes, ..batch }, shared);
+            return;
+        }
         let Ok(evidence) = self.serving.apply(&batch, shared) else {
             self.rebuild_slot(now_ms, shared);
             return;
         };
+        self.note_clear(&batch, shared);
         self.applied(batch, shared);
         if evidence.unknown_removals > 0 {
             self.counters.unknown_removals += u64::from(evidence.unknown_removals);
@@ -286,12 +297,26 @@ impl Rank {
         if batch.is_barrier() {
             self.counters.barriers += 1;
             self.drift.forget();
-            if self.source.clear_reach == ClearReach::Worker {
-                shared.worker_clears.push((self.id.worker, self.id));
-            }
         }
         let rank = self.id;
         shared.notice(|| Notice::Applied { rank, batch });
+    }
+
+    /// Whether the whole worker was cleared after this batch was sent.
+    pub(crate) fn is_before_clear(&self, batch: &KvBatch) -> bool {
+        batch.sent_ms.is_some() && batch.sent_ms < self.cleared_ms
+    }
+
+    /// If this batch cleared the whole worker, all of it is told.
+    pub(crate) fn note_clear(&mut self, batch: &KvBatch, shared: &mut Shared) {
+        if batch.is_barrier() && self.source.clear_reach == ClearReach::Worker {
+            self.cleared_ms = self.cleared_ms.max(batch.sent_ms);
+            shared.worker_clears.push(WorkerClear {
+                worker: self.id.worker,
+                rank: self.id,
+                sent_ms: batch.sent_ms,
+            });
+        }
     }
 
     /// The index refused: only possible if it has run out of slots. The rank takes another.
@@ -313,6 +338,7 @@ impl Rank {
     /// The engine lives anew: what it held is gone, and so is what we believed of it.
     pub(crate) fn restart(&mut self, now_ms: u64, batch: Option<KvBatch>, shared: &mut Shared) {
         self.counters.restarts += 1;
+        self.cleared_ms = None;
         self.void(shared);
         match (self.source.recovery, batch) {
             (Recovery::LiveOnly, Some(batch)) => self.accept(now_ms, batch, shared),
@@ -431,7 +457,25 @@ impl Rank {
     }
 
     /// A barrier on a sibling's stream emptied this rank as well.
-    pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, sent_ms: Option<u64>, shared: &mut Shared) {
+        if sent_ms.is_some() {
+            if sent_ms <= self.cleared_ms {
+                return;
+            }
+            self.cleared_ms = sent_ms;
+            let came_after = match self.serving.sent_ms {
+                Some(last_ms) => Some(last_ms) > sent_ms,
+                None => self.serving.is_listed,
+            };
+            if came_after {
+                // It is old news. What it emptied and what came after it are in the view together.
+                match self.source.recovery {
+                    Recovery::LiveOnly => self.reset(now_ms, None, shared),
+                    Recovery::Replay | Recovery::List => self.restore(now_ms, shared),
+                }
+                return;
+            }
+        }
         self.abandon(shared);
         self.epoch += 1;
         self.buffer.clear();
@@ -439,9 +483,12 @@ impl Rank {
         if self.serving.empty(shared).is_err() {
             let _ = self.retake_slot(shared);
         }
-        self.serving.cursor = Cursor::Invalidated {
-            before: self.serving.cursor.position(),
-        };
+        if sent_ms.is_none() {
+            // What was sent before the clear and is heard after it cannot be told from what was sent after it.
+            self.serving.cursor = Cursor::Invalidated {
+                before: self.serving.cursor.position(),
+            };
+        }
         self.serving.coverage = Coverage::Complete;
         let rank = self.id;
         shared.notice(|| Notice::Replaced(rank));

@@ -17,6 +17,8 @@ pub(crate) struct Track {
     /// Whether it began with a list. Then that said how complete it is, and number 0 does not: an agent may count anew
     /// beside an engine that runs for long.
     pub(crate) is_listed: bool,
+    /// When the last batch that was applied was sent, by the engine's clock.
+    pub(crate) sent_ms: Option<u64>,
 }
 
 /// What applying a batch showed.
@@ -35,6 +37,7 @@ impl Track {
             history: History::default(),
             coverage: Coverage::Warming,
             is_listed: false,
+            sent_ms: None,
         }
     }
 
@@ -57,13 +60,24 @@ impl Track {
                 Applied::Stored(_) => {}
             }
         }
-        self.cursor = Cursor::Live(batch.sequence);
-        self.history.push(batch.sequence, batch.digest);
+        self.read(batch);
         if self.coverage == Coverage::Warming {
             // What it removes may well have been stored before we listened.
             evidence = Evidence::default();
         }
         Ok(evidence)
+    }
+
+    /// Moves the cursor over a batch that was sent before everything in it was cleared.
+    pub(crate) fn skip(&mut self, batch: &KvBatch) {
+        self.coverage = Coverage::Complete;
+        self.read(batch);
+    }
+
+    fn read(&mut self, batch: &KvBatch) {
+        self.cursor = Cursor::Live(batch.sequence);
+        self.history.push(batch.sequence, batch.digest);
+        self.sent_ms = batch.sent_ms;
     }
 
     /// Everything in it is gone.

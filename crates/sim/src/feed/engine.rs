@@ -178,7 +178,7 @@ impl Worker {
     pub fn start(&mut self, lives: &mut Lives, rng: &mut Rng) {
         self.engine_up = true;
         self.engine_life += 1;
-        self.clock_ms = rng.pick([0, 500_000, 1_000_000]);
+        self.clock_ms += rng.pick([0, 500_000]);
         for place in 0..self.ranks.len() {
             let salt = self.salt(place);
             let ring = self.setup.ring;
