@@ -186,7 +186,9 @@ impl Rank {
                 self.restart(now_ms, Some(batch), shared);
             }
             Verdict::Unknown if is_live && is_live_only && batch.sequence == Sequence(0) => {
-                self.restart(now_ms, Some(batch), shared);
+                // Late, or from another life, and nobody to ask: neither what is there nor the batch can be relied on.
+                self.counters.repeats += 1;
+                self.reset(now_ms, None, shared);
             }
             Verdict::Unknown if is_live && !is_live_only => {
                 // Late, or from another life: the batch at the cursor will tell.
