@@ -8,30 +8,35 @@ use super::views::View;
 use super::world::{Place, World};
 
 impl World {
-    /// The faults are long over and nothing happens: every view is what its source has, or honestly a part of it.
+    /// The faults are long over and nothing happens: every view is what its source has, or honestly a part of it. It may
+    /// just be verified in a way that looks like a repair, so it has some time to show that.
     pub(super) fn check_settled(&mut self, check: Check) {
-        if self.violation.is_some() {
-            return;
-        }
+        let until_ms = self.now_ms + self.setup.longest_repair_ms();
         for router in 0..self.routers.len() {
             for place in self.places() {
-                let rank = self.id(place);
-                let found = match self.routers[router].feed.status(self.now_ms, rank) {
-                    None => Some("the feed does not know it".to_owned()),
-                    Some(status) => {
-                        self.log_status(router, &status);
-                        let wrong = self.unsettled(router, place, &status, check);
-                        wrong.map(|found| describe(&status, &found))
+                while self.violation.is_none()
+                    && let Some(found) = self.unsettled(router, place, check)
+                {
+                    if self.now_ms >= until_ms {
+                        self.violate(check, router, Some(self.id(place)), found);
                     }
-                };
-                if let Some(found) = found {
-                    self.violate(check, router, Some(rank), found);
+                    self.run_until(self.now_ms + self.setup.tick_ms);
                 }
             }
         }
     }
 
-    fn unsettled(&self, router: usize, place: Place, status: &RankStatus, check: Check) -> Option<String> {
+    fn unsettled(&self, router: usize, place: Place, check: Check) -> Option<String> {
+        match self.routers[router].feed.status(self.now_ms, self.id(place)) {
+            None => Some("the feed does not know it".to_owned()),
+            Some(status) => {
+                let found = self.wrong_in_the_end(router, place, &status, check)?;
+                Some(describe(&status, &found))
+            }
+        }
+    }
+
+    fn wrong_in_the_end(&self, router: usize, place: Place, status: &RankStatus, check: Check) -> Option<String> {
         let worker = &self.workers[place.worker];
         let can_be_asked = worker.setup.recovery != Recovery::LiveOnly;
         let is_good = match status.state {

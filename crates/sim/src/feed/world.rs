@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    fn run_until(&mut self, end_ms: u64) {
+    pub(super) fn run_until(&mut self, end_ms: u64) {
         while self.violation.is_none()
             && let Some(first) = self.queue.first_entry()
             && first.key().0 <= end_ms
