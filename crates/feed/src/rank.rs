@@ -152,7 +152,7 @@ impl Rank {
         let is_live_only = self.source.recovery == Recovery::LiveOnly;
         match observation {
             Observation::Contiguous | Observation::FreshAfterBarrier => self.accept(now_ms, batch, shared),
-            Observation::Initial if is_live_only || batch.sequence == Sequence(0) || batch.is_barrier() => {
+            Observation::Initial if is_live_only || batch.is_barrier() || self.begins_with(&batch) => {
                 self.accept(now_ms, batch, shared);
             }
             Observation::Initial => {
@@ -174,6 +174,12 @@ impl Rank {
             }
             Observation::Stale => self.heard_stale(now_ms, batch, shared),
         }
+    }
+
+    /// Whether nothing was sent before this batch that the view could lack. An agent's first batch says nothing about
+    /// what its engine held before; only its list does.
+    fn begins_with(&self, batch: &KvBatch) -> bool {
+        batch.sequence == Sequence(0) && (self.source.recovery != Recovery::List || self.serving.is_listed)
     }
 
     /// A batch at or below the cursor: a repeat, or the sign of another life.
@@ -389,6 +395,7 @@ impl Rank {
         self.highest = None;
         self.repairs_in_a_row = 0;
         self.serving.cursor = Cursor::Initial;
+        self.serving.is_listed = false;
         self.serving.history = crate::history::History::default();
         if self.link == Link::Up {
             self.restore(now_ms, shared);
