@@ -262,9 +262,13 @@ impl Rank {
         }
     }
 
-    /// The source keeps no batches: what is not in the buffer is lost, and is not waited for.
+    /// The source keeps no batches: what is not in the buffer is lost, and is not waited for. If that came after what is in
+    /// the buffer, that is of no use either.
     fn nothing_to_get(&mut self, now_ms: u64, shared: &mut Shared) {
-        self.highest = self.buffer.newest();
+        if self.highest != self.buffer.newest() {
+            self.buffer.clear();
+            self.highest = None;
+        }
         self.drain(now_ms, shared);
     }
 
