@@ -120,8 +120,10 @@ impl Rank {
         if self.link == Link::Up {
             self.link = Link::Down { since_ms: now_ms };
             self.abandon(shared);
-            // What was heard over this subscription may be from another life than what comes over the next.
+            // What was heard over this subscription may be from another life than what comes over the next. Nothing is
+            // lost by forgetting it: the source will be asked.
             self.buffer.clear();
+            self.highest = self.serving.cursor.position();
         }
     }
 
@@ -346,7 +348,6 @@ impl Rank {
     /// The engine lives anew: what it held is gone, and so is what we believed of it.
     pub(crate) fn restart(&mut self, now_ms: u64, batch: Option<KvBatch>, shared: &mut Shared) {
         self.counters.restarts += 1;
-        self.cleared_ms = None;
         self.void(shared);
         match (self.source.recovery, batch) {
             (Recovery::LiveOnly, Some(batch)) => self.accept(now_ms, batch, shared),

@@ -163,7 +163,8 @@ fn feed_config(rng: &mut Rng, bug: Option<Bug>) -> FeedConfig {
         repair_limit_ms: repair_timeout_ms * rng.between(2, 5),
         backoff_base_ms: rng.pick([5, 20, 50]),
         repair_tries: rng.between(2, 6) as u32,
-        repairs_in_a_row: rng.between(3, 12) as u32,
+        // A source that keeps nothing takes four: twice from the cursor, twice from the beginning.
+        repairs_in_a_row: rng.between(5, 12) as u32,
         retry_after_ms: rng.pick([200, 600]),
         drift_unknown_removals: rng.pick([2, 8, 32]),
         drift_window_ms: rng.pick([200, 1_000]),
