@@ -216,8 +216,10 @@ impl Rank {
     }
 
     fn heard_while_repairing(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
-        let target = self.draft.as_ref().unwrap_or(&self.serving).cursor;
-        if batch.is_barrier() && target.observe(batch.sequence) != Observation::Stale {
+        // One that readers see the effect of already is a repeat, even if the draft does not reach so far.
+        let is_stale = |track: &Track| track.cursor.observe(batch.sequence) == Observation::Stale;
+        let is_stale = is_stale(&self.serving) || self.draft.as_ref().is_some_and(is_stale);
+        if batch.is_barrier() && !is_stale {
             self.barrier(now_ms, batch, shared);
         } else {
             self.keep(now_ms, batch, shared);
@@ -283,6 +285,10 @@ impl Rank {
         self.note_heard(batch.sequence);
         self.lag_ms = batch.sent_ms.map(|sent| now_ms.saturating_sub(sent));
         if self.is_before_clear(&batch) {
+            if batch.is_barrier() && self.serving.empty(shared).is_err() {
+                self.rebuild_slot(now_ms, shared);
+                return;
+            }
             self.serving.skip(&batch);
             // Those who follow the view need its number, and must not apply what is in it either.
             let changes = Vec::new();
