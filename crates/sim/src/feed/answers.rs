@@ -131,11 +131,10 @@ impl World {
 
     fn list(&mut self, place: Place) -> Vec<Part> {
         let worker = &self.workers[place.worker];
-        let Some(agent) = &worker.ranks[place.rank].agent else {
+        let listed = worker.list(place.rank, &self.blocks);
+        let (Some(agent), Some((items, is_all))) = (&worker.ranks[place.rank].agent, listed) else {
             return vec![Part::Failed];
         };
-        let salt = worker.naming(place.rank);
-        let (items, is_all) = agent.known.list(&self.blocks, salt, worker.setup.list_limit);
         if agent.coverage == Coverage::Warming {
             self.happened.count(Fault::ListWarming);
         }

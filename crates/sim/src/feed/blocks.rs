@@ -13,8 +13,6 @@ pub struct Node {
     pub parent: BlockKey,
     /// What is in it.
     pub content: ContentHash,
-    /// How many blocks lie before it.
-    pub depth: u32,
 }
 
 /// All blocks that anybody ever stored.
@@ -23,6 +21,8 @@ pub struct Blocks {
     /// Makes keys.
     pub hasher: KeyHasher,
     nodes: BTreeMap<BlockKey, Node>,
+    /// Their keys, oldest first.
+    keys: Vec<BlockKey>,
 }
 
 /// How one rank in one life names its blocks: engines differ in that.
@@ -42,6 +42,7 @@ impl Blocks {
         Self {
             hasher: KeyHasher::new(HashSeed::PUBLIC),
             nodes: BTreeMap::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -54,9 +55,9 @@ impl Blocks {
     pub fn child(&mut self, parent: BlockKey, choice: u64) -> BlockKey {
         let content = ContentHash(mix(choice + 1));
         let key = self.hasher.child(parent, content);
-        let depth = self.nodes.get(&parent).map_or(0, |node| node.depth + 1);
-        let node = Node { parent, content, depth };
-        self.nodes.entry(key).or_insert(node);
+        if self.nodes.insert(key, Node { parent, content }).is_none() {
+            self.keys.push(key);
+        }
         key
     }
 
@@ -93,7 +94,7 @@ impl Blocks {
 
     /// One of the blocks, by a number.
     pub fn any(&self, number: u64) -> Option<BlockKey> {
-        let place = number as usize % self.nodes.len().max(1);
-        self.nodes.keys().nth(place).copied()
+        let place = number as usize % self.keys.len().max(1);
+        self.keys.get(place).copied()
     }
 }

@@ -10,7 +10,7 @@ impl World {
     /// After a feed was told something.
     pub(super) fn check_step(&mut self, router: usize, commands: usize) {
         let (feed, ranks) = (&self.routers[router].feed, self.setup.ranks());
-        let (under_way, known) = (feed.repairs_under_way(), feed.statuses(self.now_ms).count());
+        let under_way = feed.repairs_under_way();
         if under_way > self.setup.feed.max_repairs {
             self.violate(
                 Check::Bounds,
@@ -27,15 +27,20 @@ impl World {
                 format!("{commands} commands after one input"),
             );
         }
-        let in_index = self.routers[router].feed.index().stats().ranks as usize;
-        if in_index != known {
-            let found = format!("{in_index} ranks are in the index, {known} in the feed");
-            self.violate(Check::Bounds, router, None, found);
-        }
         self.follow_notices(router);
         let statuses: Vec<RankStatus> = self.routers[router].feed.statuses(self.now_ms).collect();
         for status in statuses {
             self.check_status(router, &status);
+        }
+    }
+
+    /// The index has a place for each rank that the feed knows, and for no other.
+    pub(super) fn check_places(&mut self, router: usize) {
+        let feed = &self.routers[router].feed;
+        let (known, in_index) = (feed.statuses(self.now_ms).count(), feed.index().stats().ranks as usize);
+        if in_index != known {
+            let found = format!("{in_index} ranks are in the index, {known} in the feed");
+            self.violate(Check::Bounds, router, None, found);
         }
     }
 

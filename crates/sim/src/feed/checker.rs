@@ -120,6 +120,7 @@ impl World {
     /// Every view that claims to be verified is compared with the truth.
     pub(super) fn check_views(&mut self) {
         for router in 0..self.routers.len() {
+            self.check_places(router);
             let ranks: Vec<RankId> = self.routers[router].links.keys().copied().collect();
             for rank in ranks {
                 if let Some(status) = self.routers[router].feed.status(self.now_ms, rank) {

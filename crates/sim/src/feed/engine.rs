@@ -3,7 +3,7 @@
 //! A restart empties the cache and begins another stream. An agent beside an engine hears all of it while it is up, keeps
 //! what it knows and passes the batches on as a stream of its own.
 
-use homing_domain::{BlockKey, CacheGroup, ClearScope, KvBatch, KvChange, Removed, Stored, Tier};
+use homing_domain::{BlockKey, CacheGroup, ClearScope, KvBatch, KvChange, Listed, Removed, Stored, Tier};
 use homing_feed::{Coverage, Identity, Recovery, Source};
 
 use super::blocks::{Blocks, Salt};
@@ -54,9 +54,9 @@ pub struct EngineRank {
 /// One rank as its agent knows it.
 #[derive(Debug)]
 pub struct AgentRank {
-    /// What the agent knows of the cache.
-    pub known: Cache,
-    /// Whether that is all.
+    /// What the agent knows of the cache, as long as that is not all.
+    known: Cache,
+    /// Whether it knows all.
     pub coverage: Coverage,
     /// What it passes on.
     pub stream: Stream,
@@ -160,9 +160,14 @@ impl Worker {
         rank.agent.as_ref().map_or(&rank.stream, |agent| &agent.stream)
     }
 
-    /// How a rank names its blocks now.
-    pub fn naming(&self, place: usize) -> Salt {
-        self.ranks[place].salt
+    /// What an agent lists of a rank, at most so many items as it may, and whether that is all that it knows.
+    pub fn list(&self, place: usize, blocks: &Blocks) -> Option<(Vec<Listed>, bool)> {
+        let rank = &self.ranks[place];
+        let known = match rank.agent.as_ref()? {
+            agent if agent.coverage == Coverage::Warming => &agent.known,
+            _ => &rank.cache,
+        };
+        Some(known.list(blocks, rank.salt, self.setup.list_limit))
     }
 
     /// The engine dies: nothing is held any more.
@@ -196,10 +201,7 @@ impl Worker {
             return;
         }
         for rank in &mut self.ranks {
-            let known = match coverage {
-                Coverage::Complete => rank.cache.clone(),
-                Coverage::Warming => Cache::new(self.setup.copies),
-            };
+            let known = Cache::new(self.setup.copies);
             let mut stream = Stream::new(lives.fresh(), self.setup.ring);
             if coverage == Coverage::Complete && self.setup.numbering == Numbering::OfEngine {
                 stream.resume(&rank.stream);
@@ -261,7 +263,7 @@ impl Worker {
         if !self.agent_up {
             return None;
         }
-        agent.hear(&batch, salt, near.blocks, &rank.cache);
+        agent.hear(&batch, salt, near.blocks);
         Some(match self.setup.numbering {
             Numbering::OfEngine => {
                 agent.stream.pass(batch.clone());
@@ -273,10 +275,11 @@ impl Worker {
 }
 
 impl AgentRank {
-    fn hear(&mut self, batch: &KvBatch, salt: Salt, blocks: &Blocks, held: &Cache) {
-        if batch.is_barrier() || self.coverage == Coverage::Complete {
+    fn hear(&mut self, batch: &KvBatch, salt: Salt, blocks: &Blocks) {
+        if batch.is_barrier() {
             self.coverage = Coverage::Complete;
-            self.known = held.clone();
+        }
+        if self.coverage == Coverage::Complete {
             return;
         }
         for change in &batch.changes {

@@ -173,7 +173,7 @@ impl World {
                 };
                 let is_long = self.setup.allows(Fault::HalfOpen) && self.rng.chance(400);
                 let delay = if is_long {
-                    self.rng.between(300, 1_500)
+                    self.rng.between(300, 1_000)
                 } else {
                     self.rng.between(1, 30)
                 };

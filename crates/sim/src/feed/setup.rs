@@ -140,7 +140,7 @@ impl Setup {
         let tries = u64::from(feed.repair_tries.max(feed.repairs_in_a_row));
         let one = feed.repair_timeout_ms + (feed.backoff_base_ms << (feed.repair_tries - 1)) + 2 * self.tick_ms;
         let turns = (self.ranks() / feed.max_repairs + 1) as u64;
-        1_500 + feed.retry_after_ms + tries.min(4) * one + turns * 4 * feed.repair_timeout_ms
+        1_000 + feed.retry_after_ms + tries.min(3) * one + turns * 2 * feed.repair_timeout_ms
     }
 
     /// How long a rank may be under repair at a stretch.

@@ -9,6 +9,8 @@ use super::cache::{Cache, Entry};
 pub struct Truth {
     /// Changes, oldest first. Before the first there was none.
     changes: BTreeMap<Entry, Vec<(u64, u32)>>,
+    /// What is held now.
+    held: BTreeMap<Entry, u32>,
 }
 
 /// The fewest and the most copies over some time.
@@ -23,18 +25,20 @@ pub struct Span {
 impl Truth {
     /// From now on, this is what is held.
     pub fn record(&mut self, now_ms: u64, cache: &Cache) {
-        for (entry, copies) in cache.entries() {
-            let changes = self.changes.entry(*entry).or_default();
-            if changes.last().is_none_or(|(_, last)| last != copies) {
-                changes.push((now_ms, *copies));
-            }
+        let held = cache.entries();
+        if *held == self.held {
+            return;
         }
-        for (entry, changes) in &mut self.changes {
-            let is_gone = changes.last().is_some_and(|(_, last)| *last > 0) && !cache.entries().contains_key(entry);
-            if is_gone {
-                changes.push((now_ms, 0));
-            }
+        for entry in self.held.keys().filter(|entry| !held.contains_key(entry)) {
+            self.changes.entry(*entry).or_default().push((now_ms, 0));
         }
+        for (entry, copies) in held
+            .iter()
+            .filter(|(entry, copies)| self.held.get(entry) != Some(copies))
+        {
+            self.changes.entry(*entry).or_default().push((now_ms, *copies));
+        }
+        self.held.clone_from(held);
     }
 
     /// How many copies there were from a moment on until now.
@@ -62,9 +66,9 @@ impl Truth {
         span.unwrap_or(Span { fewest: 0, most: 0 })
     }
 
-    /// Everything that was ever held.
+    /// What is held now.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.changes.keys().copied()
+        self.held.keys().copied()
     }
 
     /// When a block was last there, for people.

@@ -129,6 +129,8 @@ pub struct World {
     serial: u64,
     /// Whether engines still do something.
     pub(super) is_working: bool,
+    /// Whether there are no faults any more.
+    is_calm: bool,
 }
 
 /// A clear of a whole worker that only one of its streams tells of.
@@ -192,6 +194,7 @@ impl World {
             queue: BTreeMap::new(),
             serial: 0,
             is_working: true,
+            is_calm: false,
         }
     }
 
@@ -205,7 +208,7 @@ impl World {
         let settling_ms = self.setup.settling_ms();
         self.run_until(calm_ms + settling_ms);
         self.is_working = false;
-        let quiet_ms = settling_ms / 2 + self.setup.lag_ms();
+        let quiet_ms = settling_ms / 4 + self.setup.lag_ms();
         self.run_until(calm_ms + settling_ms + quiet_ms);
         self.check_settled(Check::Converged);
         self.clear_everything();
@@ -243,6 +246,7 @@ impl World {
     /// No more faults; what is under way goes on.
     fn calm(&mut self) {
         self.log.note(&[self.now_ms], || "no more faults".to_owned());
+        self.is_calm = true;
         self.setup.faults = Faults::NONE;
         (self.setup.loss, self.setup.repeats, self.setup.overflow) = (0, 0, 0);
         self.setup.bad_answers = 0;
@@ -286,7 +290,8 @@ impl World {
             }
             Event::Check => {
                 self.check_views();
-                self.schedule(self.setup.tick_ms * 2, Event::Check);
+                let pause = if self.is_calm { 10 } else { 3 };
+                self.schedule(self.setup.tick_ms * pause, Event::Check);
             }
             Event::Discover(to, place, source) if self.is_there(to) => self.discover(to, place, source),
             Event::Recheck(to, place) if self.is_there(to) => self.recheck(to, place),
