@@ -186,6 +186,11 @@ impl Rank {
         let target = self.draft.as_ref().unwrap_or(&self.serving);
         let observation = target.cursor.observe(batch.sequence);
         if target.cursor.position().is_none() {
+            if repair.goal == Goal::Probe {
+                // There is something after all. It is read into a draft: half of it would look like all of it.
+                self.restore(now_ms, shared);
+                return;
+            }
             if repair.beyond.is_some_and(|lost| batch.sequence <= lost) {
                 return;
             }

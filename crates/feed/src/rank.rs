@@ -111,8 +111,7 @@ impl Rank {
                 self.reset(now_ms, None, shared);
                 self.verify(now_ms);
             }
-            (_, Cursor::Initial) => self.restore(now_ms, shared),
-            _ => self.begin(now_ms, Goal::Replay, shared),
+            _ => self.mend(now_ms, shared),
         }
     }
 

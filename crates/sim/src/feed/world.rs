@@ -398,7 +398,7 @@ impl World {
             }
             Command::Cancel(id) => {
                 log(&[2, now_ms, id.0], &mut self.log);
-                let still_comes = self.setup.allows(Fault::AnswerLate) && self.rng.chance(500);
+                let still_comes = self.setup.allows(Fault::AnswerLate) && self.rng.chance(800);
                 let wanted = if still_comes {
                     Wanted::ButComes
                 } else {
