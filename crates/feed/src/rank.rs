@@ -122,7 +122,7 @@ impl Rank {
             // What was heard over this subscription may be from another life than what comes over the next. Nothing is
             // lost by forgetting it: the source will be asked.
             self.buffer.clear();
-            self.highest = self.serving.cursor.position();
+            self.highest = None;
         }
     }
 
@@ -152,6 +152,10 @@ impl Rank {
         let observation = self.serving.cursor.observe(batch.sequence);
         let is_live_only = self.source.recovery == Recovery::LiveOnly;
         match observation {
+            Observation::Initial if is_live_only && self.highest >= Some(batch.sequence) => {
+                // Late: the view began again after it.
+                self.counters.repeats += 1;
+            }
             Observation::Contiguous | Observation::FreshAfterBarrier => self.accept(now_ms, batch, shared),
             Observation::Initial if is_live_only || batch.is_barrier() || self.begins_with(&batch) => {
                 self.accept(now_ms, batch, shared);
@@ -366,10 +370,12 @@ impl Rank {
         }
     }
 
-    /// Nothing can repair the view: it begins again, empty and saying so.
+    /// Nothing can repair the view: it begins again, empty and saying so. What was heard before does not count any more.
     pub(crate) fn reset(&mut self, now_ms: u64, batch: Option<KvBatch>, shared: &mut Shared) {
         self.counters.resets += 1;
+        let heard = self.highest;
         self.void(shared);
+        self.highest = heard;
         if let Some(batch) = batch {
             self.accept(now_ms, batch, shared);
         }
