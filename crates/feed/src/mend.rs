@@ -23,9 +23,11 @@ use crate::track::Track;
 impl Rank {
     /// Fetches what is missing, by the cheapest way that can suffice.
     pub(crate) fn mend(&mut self, now_ms: u64, shared: &mut Shared) {
-        match self.target().cursor.position() {
-            Some(_) => self.begin(now_ms, Goal::Replay, shared),
-            None => self.restore(now_ms, shared),
+        let target = self.target();
+        if target.is_doubted || target.cursor.position().is_none() {
+            self.restore(now_ms, shared);
+        } else {
+            self.begin(now_ms, Goal::Replay, shared);
         }
     }
 
@@ -484,7 +486,10 @@ impl Rank {
                 self.drift.repair_begins(now_ms, &shared.config);
                 match self.source.recovery {
                     Recovery::LiveOnly => self.reset(now_ms, None, shared),
-                    Recovery::Replay | Recovery::List => self.restore(now_ms, shared),
+                    Recovery::Replay | Recovery::List => {
+                        self.serving.is_doubted = true;
+                        self.restore(now_ms, shared);
+                    }
                 }
                 return;
             }

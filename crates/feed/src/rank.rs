@@ -137,15 +137,24 @@ impl Rank {
         match self.work {
             Work::Steady => self.heard_steady(now_ms, batch, shared),
             Work::Repairing(_) => self.heard_while_repairing(now_ms, batch, shared),
-            Work::Failed { .. } => {
-                self.repairs_in_a_row = 0;
-                self.work = Work::Steady;
-                self.heard_steady(now_ms, batch, shared);
-                if matches!(self.work, Work::Steady) && !self.has_heard_all() {
-                    self.mend(now_ms, shared);
-                }
-            }
+            Work::Failed { .. } => self.heard_after_failure(now_ms, batch, shared),
         }
+    }
+
+    /// The view is not known to be right, nor to be that of the engine which speaks now: only a barrier counts as it is.
+    fn heard_after_failure(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        self.repairs_in_a_row = 0;
+        self.work = Work::Steady;
+        let is_new = self.serving.cursor.observe(batch.sequence) != Observation::Stale;
+        if self.source.recovery == Recovery::LiveOnly || (batch.is_barrier() && is_new) {
+            self.heard_steady(now_ms, batch, shared);
+            if self.has_heard_all() {
+                return;
+            }
+        } else {
+            self.keep(now_ms, batch, shared);
+        }
+        self.mend(now_ms, shared);
     }
 
     fn heard_steady(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
@@ -479,43 +488,64 @@ impl Rank {
 
     /// A barrier on a sibling's stream emptied this rank as well.
     pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, sent_ms: Option<u64>, shared: &mut Shared) {
-        if sent_ms.is_some() {
-            if sent_ms <= self.cleared_ms {
-                return;
-            }
-            self.cleared_ms = sent_ms;
-            let came_after = match self.serving.sent_ms {
-                Some(last_ms) => Some(last_ms) > sent_ms,
-                None => self.serving.is_listed,
-            };
-            if came_after {
-                // It is old news. What it emptied and what came after it are in the view together.
-                match self.source.recovery {
-                    Recovery::LiveOnly => self.reset(now_ms, None, shared),
-                    Recovery::Replay | Recovery::List => self.restore(now_ms, shared),
-                }
-                return;
+        match sent_ms {
+            None => self.cleared_now(now_ms, shared),
+            Some(_) if sent_ms <= self.cleared_ms => {}
+            Some(sent_ms) => self.cleared_at(now_ms, sent_ms, shared),
+        }
+    }
+
+    /// What was sent before the clear and is heard after it cannot be told from what was sent after it.
+    fn cleared_now(&mut self, now_ms: u64, shared: &mut Shared) {
+        self.abandon(shared);
+        self.buffer.clear();
+        self.empty_serving(shared);
+        self.serving.cursor = Cursor::Invalidated {
+            before: self.serving.cursor.position(),
+        };
+        self.serving.coverage = Coverage::Complete;
+        if self.link == Link::Up && !self.has_heard_all() && self.source.recovery != Recovery::LiveOnly {
+            self.mend(now_ms, shared);
+        }
+    }
+
+    /// What was sent before the clear is not applied any more, so what is under way can go on. What was sent before it and
+    /// what was sent after it may be in the view together, if it is told late: then the view must be built anew.
+    fn cleared_at(&mut self, now_ms: u64, sent_ms: u64, shared: &mut Shared) {
+        self.cleared_ms = Some(sent_ms);
+        if self.serving.may_be_after(sent_ms) {
+            self.serving.is_doubted = true;
+        } else {
+            self.empty_serving(shared);
+            if self.serving.cursor != Cursor::Initial {
+                self.serving.coverage = Coverage::Complete;
             }
         }
-        self.abandon(shared);
+        let is_doubted = self.serving.is_doubted || self.serving.cursor == Cursor::Initial;
+        let begins_again = match (&self.work, &mut self.draft) {
+            (Work::Repairing(_), Some(draft)) if draft.may_be_after(sent_ms) => true,
+            (Work::Repairing(_), Some(draft)) => draft.empty(shared).is_err(),
+            (Work::Repairing(repair), None) => {
+                repair.goal == Goal::List || (is_doubted && repair.goal != Goal::Rebuild)
+            }
+            (Work::Steady, _) => is_doubted,
+            (Work::Failed { .. }, _) => false,
+        };
+        match self.source.recovery {
+            Recovery::LiveOnly if is_doubted => self.reset(now_ms, None, shared),
+            Recovery::Replay | Recovery::List if begins_again => self.restore(now_ms, shared),
+            _ => {}
+        }
+    }
+
+    fn empty_serving(&mut self, shared: &mut Shared) {
         self.epoch += 1;
-        self.buffer.clear();
         self.drift.forget();
         if self.serving.empty(shared).is_err() {
             let _ = self.retake_slot(shared);
         }
-        if sent_ms.is_none() {
-            // What was sent before the clear and is heard after it cannot be told from what was sent after it.
-            self.serving.cursor = Cursor::Invalidated {
-                before: self.serving.cursor.position(),
-            };
-        }
-        self.serving.coverage = Coverage::Complete;
         let rank = self.id;
         shared.notice(|| Notice::Replaced(rank));
-        if self.link == Link::Up && !self.has_heard_all() && self.source.recovery != Recovery::LiveOnly {
-            self.mend(now_ms, shared);
-        }
     }
 
     /// The rank is gone.

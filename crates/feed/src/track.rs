@@ -17,6 +17,8 @@ pub(crate) struct Track {
     /// Whether it began with a list. Then that said how complete it is, and number 0 does not: an agent may count anew
     /// beside an engine that runs for long.
     pub(crate) is_listed: bool,
+    /// Whether it is known to hold something wrong, so that only another in its place will do.
+    pub(crate) is_doubted: bool,
     /// When the last batch that was applied was sent, by the engine's clock.
     pub(crate) sent_ms: Option<u64>,
 }
@@ -37,6 +39,7 @@ impl Track {
             history: History::default(),
             coverage: Coverage::Warming,
             is_listed: false,
+            is_doubted: false,
             sent_ms: None,
         }
     }
@@ -44,6 +47,7 @@ impl Track {
     /// Applies a batch as one step, and moves the cursor to it.
     pub(crate) fn apply(&mut self, batch: &KvBatch, shared: &mut Shared) -> Result<Evidence, IndexError> {
         let begins = self.cursor == Cursor::Initial && !self.is_listed;
+        self.is_doubted &= !batch.is_barrier();
         if batch.is_barrier() || (begins && batch.sequence == Sequence(0)) {
             self.coverage = Coverage::Complete;
         } else if begins {
@@ -74,6 +78,11 @@ impl Track {
         self.read(batch);
     }
 
+    /// Whether something in it may have been sent after this time.
+    pub(crate) fn may_be_after(&self, ms: u64) -> bool {
+        self.sent_ms.map_or(self.is_listed, |sent_ms| sent_ms > ms)
+    }
+
     fn read(&mut self, batch: &KvBatch) {
         self.cursor = Cursor::Live(batch.sequence);
         self.history.push(batch.sequence, batch.digest);
@@ -83,6 +92,7 @@ impl Track {
     /// Everything in it is gone.
     pub(crate) fn empty(&mut self, shared: &mut Shared) -> Result<(), IndexError> {
         self.slot = shared.index.clear(self.slot, homing_domain::ClearScope::AllTiers)?;
+        self.is_doubted = false;
         Ok(())
     }
 }
