@@ -8,7 +8,7 @@
 //!
 //! **Invariant:** every repair ends: each try has a limit, tries are counted, and repairs in a row are counted.
 
-use homing_domain::{KvBatch, Listed};
+use homing_domain::{KvBatch, Listed, Sequence};
 use homing_index::IndexError;
 
 use crate::bugs::planted;
@@ -113,9 +113,7 @@ impl Rank {
         let what = match repair.goal {
             Goal::List => What::List,
             Goal::Probe | Goal::Replay | Goal::Rebuild => What::Replay {
-                from: position
-                    .or(repair.beyond.map(homing_domain::Sequence::next))
-                    .unwrap_or_default(),
+                from: position.or(repair.beyond.map(Sequence::next)).unwrap_or_default(),
             },
         };
         shared.ask(self.id, repair.id, what);
@@ -368,6 +366,11 @@ impl Rank {
             if self.buffer.stale(cursor).any(different) && !planted!(shared.config, RestartTakenForGap) {
                 self.restart(now_ms, None, shared);
                 return;
+            }
+            // A list that contains no batch is followed by the first of all, not by whatever was heard.
+            let is_unrelated = |oldest| cursor == Cursor::Initial && oldest != Sequence(0);
+            if target.is_listed && self.buffer.oldest().is_some_and(is_unrelated) {
+                break;
             }
             match self.buffer.take_next(cursor) {
                 Some(batch) => self.apply_to_target(now_ms, batch, shared),
