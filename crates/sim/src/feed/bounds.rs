@@ -105,6 +105,13 @@ impl World {
     fn replaced(&mut self, router: usize, rank: RankId) {
         let position = self.routers[router].feed.position(rank);
         self.routers[router].followed.insert(rank, position);
+        if position.is_none()
+            && let Some(link) = self.routers[router].links.get_mut(&rank)
+            && let Some(subscription) = &mut link.subscription
+        {
+            // It began anew, and says so: what it was told of before is given up.
+            subscription.told = None;
+        }
         let Some(status) = self.routers[router].feed.status(self.now_ms, rank) else {
             return;
         };

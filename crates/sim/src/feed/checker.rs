@@ -214,7 +214,9 @@ impl World {
             let has_read = status.is_some_and(|status| {
                 status.state == State::Live && status.cursor.is_some_and(|cursor| cursor >= clear.sequence)
             });
-            is_of_this_life && !has_read
+            // What is left of a former life counts as long as that may still be seen.
+            let may_be_seen = self.now_ms <= worker.died_ms + self.setup.lag_ms();
+            if is_of_this_life { !has_read } else { may_be_seen }
         };
         let clears = self.worker_clears.iter().filter(of_sibling).filter(unread);
         clears.map(|clear| clear.at_ms).min().unwrap_or(u64::MAX)

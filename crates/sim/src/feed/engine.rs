@@ -31,6 +31,8 @@ pub struct Worker {
     pub ranks: Vec<EngineRank>,
     /// When it last said something.
     pub said_ms: u64,
+    /// When its engine last died.
+    pub died_ms: u64,
     /// The engine's clock in this life, compared with ours.
     clock_ms: u64,
 }
@@ -97,6 +99,7 @@ impl Worker {
             agent_up: true,
             ranks: Vec::new(),
             said_ms: 0,
+            died_ms: 0,
             clock_ms: setup.clock_ms,
             setup,
         };
@@ -173,6 +176,7 @@ impl Worker {
     /// The engine dies: nothing is held any more.
     pub fn die(&mut self, now_ms: u64) {
         self.engine_up = false;
+        self.died_ms = now_ms;
         for rank in &mut self.ranks {
             rank.cache.clear();
             rank.truth.record(now_ms, &rank.cache);
