@@ -7,6 +7,8 @@ mod demo;
 mod index;
 mod logs;
 mod show;
+#[cfg(feature = "sim")]
+mod sim;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -44,7 +46,7 @@ fn command() -> Command {
         .arg(switch("reference", "Print the reference page of all settings instead"));
     let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
-    Command::new("homing")
+    let homing = Command::new("homing")
         .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
@@ -53,7 +55,10 @@ fn command() -> Command {
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
         .subcommand(flags::with_flags(config))
-        .subcommand(metrics)
+        .subcommand(metrics);
+    #[cfg(feature = "sim")]
+    let homing = homing.subcommand(sim::command());
+    homing
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
@@ -64,6 +69,12 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
+        #[cfg(feature = "sim")]
+        Some(("sim", matches)) => {
+            let (printed, verdict) = sim::run(matches)?;
+            print(&printed)?;
+            sim::judge(verdict)
+        }
         _ => unreachable!("clap knows no other subcommand"),
     }
 }
