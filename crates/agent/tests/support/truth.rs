@@ -1,7 +1,5 @@
 //! What does the engine hold? An index that is told every batch directly, without sockets, agents or feeds.
 
-use std::collections::BTreeMap;
-
 use homing_domain::{BlockSize, ListedParent, RankId, Sequence};
 use homing_index::{Applied, Copies, Index, IndexConfig, Listing, Slot};
 use homing_wire::{Decoder, DecoderConfig, Dialect};
@@ -10,9 +8,9 @@ use super::{BLOCK_SIZE, hasher};
 
 /// What is held, in a form in which two lists can be compared: by name, tier and group, what is in the block, what is
 /// before it, and how many copies there are.
-pub type Held = BTreeMap<(u64, u8, u8), (u64, Parent, u32)>;
+pub type Held = Vec<((u64, u8, u8), (u64, Parent, u32))>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Parent {
     Root,
     Label(u64),
@@ -29,10 +27,11 @@ pub fn held(listing: &Listing) -> Held {
         };
         for block in &item.blocks {
             let name = (block.label.get(), item.tier as u8, item.group.0);
-            held.insert(name, (block.content.0, parent, item.copies));
+            held.push((name, (block.content.0, parent, item.copies)));
             parent = Parent::Label(block.label.get());
         }
     }
+    held.sort_unstable();
     held
 }
 
