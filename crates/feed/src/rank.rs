@@ -94,7 +94,10 @@ impl Rank {
     /// The rank is there (still, or again).
     pub(crate) fn discovered(&mut self, now_ms: u64, source: Source, shared: &mut Shared) {
         let known = std::mem::replace(&mut self.source, source).identity;
-        if known.engine != source.identity.engine {
+        let is_new = self.link != Link::Up && self.counters == Counters::default();
+        if is_new {
+            // Nothing was ever heard of it: this is who it is, and not who it became.
+        } else if known.engine != source.identity.engine {
             self.restart(now_ms, None, shared);
         } else if known.agent != source.identity.agent {
             self.agent_restart(now_ms, shared);

@@ -40,6 +40,25 @@ mod discovery {
     }
 
     #[test]
+    fn who_it_is_may_be_learnt_on_the_first_contact() {
+        let mut bed = Bed::new();
+        bed.say(Input::Discovered {
+            rank: RANK,
+            source: source(Recovery::List),
+        });
+        let identity = Identity { engine: 9, agent: 9 };
+        bed.join(
+            RANK,
+            Source {
+                identity,
+                ..source(Recovery::List)
+            },
+        );
+        assert_eq!(bed.asked().1, What::List);
+        assert_eq!((bed.status().identity, bed.status().counters.restarts), (identity, 0));
+    }
+
+    #[test]
     fn a_second_time_changes_nothing() {
         let mut bed = Bed::live(Recovery::Replay, 3);
         let source = source(Recovery::Replay);
