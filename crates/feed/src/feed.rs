@@ -193,7 +193,7 @@ impl Feed {
             let siblings = self.ranks_of(clear.worker).filter(|rank| *rank != clear.rank);
             for sibling in siblings.collect::<Vec<RankId>>() {
                 self.with(sibling, |rank, shared| {
-                    rank.cleared_by_sibling(now_ms, clear.sent_ms, shared)
+                    rank.cleared_by_sibling(now_ms, clear.sent_ms, shared);
                 });
             }
         }
