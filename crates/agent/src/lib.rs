@@ -30,5 +30,5 @@ pub mod shelf;
 mod watch;
 mod witness;
 
-pub use serve::{Agent, AgentError, log_to_stderr, stop_asked};
+pub use serve::{Agent, AgentError};
 pub use watch::MAX_WATCHERS;

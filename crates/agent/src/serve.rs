@@ -183,33 +183,3 @@ fn shelves(config: &Config, metrics: &Arc<Metrics>) -> Vec<Arc<Shelf>> {
     }
     shelves
 }
-
-/// Waits until the process is asked to stop, by SIGINT or SIGTERM.
-pub async fn stop_asked() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    // If not even that can be waited for, the process goes on until it is killed.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// From now on what happens is written to standard error.
-pub fn log_to_stderr() {
-    let logs = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_max_level(tracing::Level::INFO);
-    // If somebody else takes logs already, that is as well.
-    let _ = logs.try_init();
-}

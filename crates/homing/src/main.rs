@@ -3,16 +3,17 @@
 //! Each subcommand reads its settings through `homing-config`, does its work in a module of its own and prints. What it
 //! prints for people goes to standard output too, so that it can be piped; what went wrong goes to standard error.
 
+mod agent;
 mod demo;
 mod index;
 mod logs;
+mod service;
 mod show;
 #[cfg(feature = "sim")]
 mod sim;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -65,7 +66,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
         Some(("index", matches)) => index::run(&settings(matches)?),
-        Some(("agent", matches)) => run_agent(matches),
+        Some(("agent", matches)) => agent::run(&settings(matches)?.config),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
@@ -96,17 +97,6 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
         "{wrong} answers of the index were wrong; please report the seed and the settings"
     );
     Ok(())
-}
-
-fn run_agent(matches: &ArgMatches) -> anyhow::Result<()> {
-    let config = settings(matches)?.config;
-    homing_agent::log_to_stderr();
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let agent = homing_agent::Agent::start(&config, Arc::default()).await?;
-        print(&format!("listening on http://{}\n", agent.address()?))?;
-        agent.serve(homing_agent::stop_asked()).await?;
-        Ok(())
-    })
 }
 
 fn settings(matches: &ArgMatches) -> anyhow::Result<Resolved> {

@@ -1,0 +1,18 @@
+//! `homing agent`: list and watch beside an engine, until it is told to stop.
+
+use std::sync::Arc;
+
+use homing_agent::Agent;
+use homing_config::Config;
+
+use crate::service;
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    service::run(config, async |stop| {
+        let agent = Agent::start(config, Arc::default()).await?;
+        service::announce(agent.address()?)?;
+        agent.serve(stop).await?;
+        Ok(())
+    })
+}

@@ -1,0 +1,46 @@
+//! What do all services have in common? Logs, a runtime, and an end when the system asks for it.
+
+use std::future::Future;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use anyhow::Context as _;
+use homing_config::Config;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::logs;
+
+/// Done when the service is to stop.
+pub type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a service, which is given what tells it to stop: SIGINT or SIGTERM.
+pub fn run<F>(config: &Config, serve: impl FnOnce(Stop) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    logs::start(config.log.level, homing_config::colour(io::stderr().is_terminal()));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        // Before anything is said, so that who reads it may send one.
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+        let stop = Box::pin(async move {
+            tokio::select! {
+                _ = interrupt.recv() => tracing::info!("interrupted"),
+                _ = terminate.recv() => tracing::info!("told to end"),
+            }
+        });
+        serve(stop).await
+    })
+}
+
+/// Says where the service listens: the last thing said on start, because who started us may wait for it.
+pub fn announce(address: SocketAddr) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "listening on http://{address}")?;
+    out.flush()
+}
