@@ -64,7 +64,7 @@ pub fn captures() -> Vec<Capture> {
     ]
 }
 
-fn split(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
+pub fn split(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let number = |bytes: &mut &[u8]| {
         let (head, rest) = bytes.split_first_chunk::<4>().unwrap();
         *bytes = rest;
