@@ -135,6 +135,8 @@ pub struct Agent {
     pub listen: SocketAddr,
     /// Batches kept per rank for those who watch.
     pub ring_batches: u32,
+    /// Bytes that they may take.
+    pub ring_bytes: u64,
     /// How often those who watch are told how far it is.
     pub heartbeat: Duration,
     /// How often engines that are polled are polled.
@@ -259,6 +261,7 @@ impl Config {
             agent: Agent {
                 listen: address(KnobId::AgentListen),
                 ring_batches: small(KnobId::AgentRingBatches),
+                ring_bytes: size(KnobId::AgentRingBytes),
                 heartbeat: time(KnobId::AgentHeartbeat),
                 poll_interval: time(KnobId::AgentPollInterval),
             },

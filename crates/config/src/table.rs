@@ -155,6 +155,10 @@ knobs! {
     /// take a list.
     AgentRingBatches = "agent.ring-batches", "2^16", Kind::Count(Unit::Batches, 16..=1 << 24);
 
+    /// How many bytes those batches of one rank may take. Whichever of the two bounds is reached first holds; the newest
+    /// batch is kept in any case.
+    AgentRingBytes = "agent.ring-bytes", "256MiB", Kind::Size(1 << 20..=1 << 40);
+
     /// How often the agent tells those who watch how far it is.
     AgentHeartbeat = "agent.heartbeat", "1s", Kind::Time(100..=MINUTE);
 

@@ -45,6 +45,16 @@ impl Buffer {
         self.batches.len()
     }
 
+    /// The lowest number that is kept.
+    pub(crate) fn oldest(&self) -> Option<Sequence> {
+        self.batches.first_key_value().map(|(sequence, _)| *sequence)
+    }
+
+    /// The highest number that is kept.
+    pub(crate) fn newest(&self) -> Option<Sequence> {
+        self.batches.last_key_value().map(|(sequence, _)| *sequence)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.batches.clear();
         self.blocks = 0;

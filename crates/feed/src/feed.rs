@@ -160,7 +160,9 @@ impl Feed {
             return Ok(());
         }
         let slot = self.shared.index.add_rank(id, source.copies)?;
-        let rank = Rank::new(now_ms, id, source, slot, &self.shared);
+        let mut rank = Rank::new(now_ms, id, source, slot, &self.shared);
+        let siblings = self.ranks.values().filter(|rank| rank.id.worker == id.worker);
+        rank.cleared_ms = siblings.filter_map(|sibling| sibling.cleared_ms).max();
         self.ranks.insert(id, rank);
         Ok(())
     }
@@ -184,13 +186,15 @@ impl Feed {
     }
 
     fn clear_siblings(&mut self, now_ms: u64) {
-        for (worker, cleared) in std::mem::take(&mut self.shared.worker_clears) {
+        for clear in std::mem::take(&mut self.shared.worker_clears) {
             if planted!(self.shared.config, ClearOnOneRankOnly) {
                 continue;
             }
-            let siblings: Vec<RankId> = self.ranks_of(worker).filter(|rank| *rank != cleared).collect();
-            for sibling in siblings {
-                self.with(sibling, |rank, shared| rank.cleared_by_sibling(now_ms, shared));
+            let siblings = self.ranks_of(clear.worker).filter(|rank| *rank != clear.rank);
+            for sibling in siblings.collect::<Vec<RankId>>() {
+                self.with(sibling, |rank, shared| {
+                    rank.cleared_by_sibling(now_ms, clear.sent_ms, shared)
+                });
             }
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! **Invariant:** every repair ends: each try has a limit, tries are counted, and repairs in a row are counted.
 
-use homing_domain::{KvBatch, Listed};
+use homing_domain::{KvBatch, Listed, Sequence};
 use homing_index::IndexError;
 
 use crate::bugs::planted;
@@ -23,9 +23,11 @@ use crate::track::Track;
 impl Rank {
     /// Fetches what is missing, by the cheapest way that can suffice.
     pub(crate) fn mend(&mut self, now_ms: u64, shared: &mut Shared) {
-        match self.target().cursor.position() {
-            Some(_) => self.begin(now_ms, Goal::Replay, shared),
-            None => self.restore(now_ms, shared),
+        let target = self.target();
+        if target.is_doubted || target.cursor.position().is_none() {
+            self.restore(now_ms, shared);
+        } else {
+            self.begin(now_ms, Goal::Replay, shared);
         }
     }
 
@@ -111,9 +113,7 @@ impl Rank {
         let what = match repair.goal {
             Goal::List => What::List,
             Goal::Probe | Goal::Replay | Goal::Rebuild => What::Replay {
-                from: position
-                    .or(repair.beyond.map(homing_domain::Sequence::next))
-                    .unwrap_or_default(),
+                from: position.or(repair.beyond.map(Sequence::next)).unwrap_or_default(),
             },
         };
         shared.ask(self.id, repair.id, what);
@@ -186,6 +186,11 @@ impl Rank {
         let target = self.draft.as_ref().unwrap_or(&self.serving);
         let observation = target.cursor.observe(batch.sequence);
         if target.cursor.position().is_none() {
+            if repair.goal == Goal::Probe {
+                // There is something after all. It is read into a draft: half of it would look like all of it.
+                self.restore(now_ms, shared);
+                return;
+            }
             if repair.beyond.is_some_and(|lost| batch.sequence <= lost) {
                 return;
             }
@@ -224,16 +229,23 @@ impl Rank {
     }
 
     fn apply_to_target(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        let is_before_clear = self.is_before_clear(&batch);
         let Some(draft) = &mut self.draft else {
-            self.accept(now_ms, batch, shared);
+            self.absorb(now_ms, batch, shared);
             return;
         };
-        let applied = draft.apply(&batch, shared);
-        self.note_heard(batch.sequence);
-        match applied {
-            Ok(_) => self.counters.applied += 1,
-            Err(_out_of_slots) => self.fail_try(now_ms, shared),
+        if is_before_clear {
+            draft.skip(&batch);
+        } else if draft.apply(&batch, shared).is_err() {
+            // Out of slots.
+            self.fail_try(now_ms, shared);
+            return;
+        } else if batch.sent_ms.is_some() {
+            // Without a time it could be older than all that is known of the siblings.
+            self.note_clear(&batch, shared);
         }
+        self.note_heard(batch.sequence);
+        self.counters.applied += 1;
     }
 
     fn replay_ended(&mut self, now_ms: u64, shared: &mut Shared) {
@@ -245,7 +257,7 @@ impl Rank {
         match repair.proof {
             Proof::Given => self.drain(now_ms, shared),
             // The source has nothing at all, and says so for the second time.
-            Proof::Missing if position.is_none() && is_stuck_again => self.drain(now_ms, shared),
+            Proof::Missing if position.is_none() && is_stuck_again => self.nothing_to_get(now_ms, shared),
             _ if is_stuck_again => self.gone(now_ms, shared),
             _ => {
                 // Answers get lost, too: ask once more before it is believed.
@@ -253,6 +265,16 @@ impl Rank {
                 self.ask_again(now_ms, shared);
             }
         }
+    }
+
+    /// The source keeps no batches: what is not in the buffer is lost, and is not waited for. If that came after what is in
+    /// the buffer, that is of no use either.
+    fn nothing_to_get(&mut self, now_ms: u64, shared: &mut Shared) {
+        if self.highest != self.buffer.newest() {
+            self.buffer.clear();
+            self.highest = None;
+        }
+        self.drain(now_ms, shared);
     }
 
     fn ask_again(&mut self, now_ms: u64, shared: &mut Shared) {
@@ -273,7 +295,7 @@ impl Rank {
         };
         match (repair.goal, position) {
             (Goal::List, _) => self.fail_try(now_ms, shared),
-            (Goal::Rebuild, None) => self.drain(now_ms, shared),
+            (Goal::Rebuild, None) => self.nothing_to_get(now_ms, shared),
             (Goal::Rebuild, Some(position)) => {
                 // A hole within what it still has: what is behind it is all that can be had.
                 repair.beyond = Some(position.next());
@@ -282,8 +304,6 @@ impl Rank {
                 self.ask_again(now_ms, shared);
             }
             (Goal::Probe | Goal::Replay, _) => {
-                // It may be another life than the one whose numbers we knew before this subscription.
-                self.highest = self.highest_here;
                 self.drop_draft(shared);
                 self.restore(now_ms, shared);
             }
@@ -301,6 +321,7 @@ impl Rank {
             return;
         };
         draft.coverage = head.coverage;
+        draft.is_listed = true;
         if let Some((sequence, digest)) = head.position {
             draft.cursor = Cursor::Live(sequence);
             draft.history = History::at(sequence, digest);
@@ -346,6 +367,11 @@ impl Rank {
                 self.restart(now_ms, None, shared);
                 return;
             }
+            // A list that contains no batch is followed by the first of all, not by whatever was heard.
+            let is_unrelated = |oldest| cursor == Cursor::Initial && oldest != Sequence(0);
+            if target.is_listed && self.buffer.oldest().is_some_and(is_unrelated) {
+                break;
+            }
             match self.buffer.take_next(cursor) {
                 Some(batch) => self.apply_to_target(now_ms, batch, shared),
                 None => break,
@@ -373,6 +399,11 @@ impl Rank {
     fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
         if let Work::Repairing(repair) = &self.work {
             shared.release(repair.id);
+            // The source answered after it was asked, however long ago; what was heard since then is applied as well.
+            if let Phase::Asked { since_ms, .. } = repair.phase {
+                let known_ms = self.kept_ms.map_or(since_ms, |kept_ms| kept_ms.max(since_ms));
+                self.verified_ms = self.verified_ms.max(Some(known_ms));
+            }
             if repair.goal != Goal::Probe {
                 let took_ms = now_ms.saturating_sub(self.ailing_since_ms.unwrap_or(now_ms));
                 self.counters.repaired += 1;
@@ -381,7 +412,6 @@ impl Rank {
             }
         }
         self.work = Work::Steady;
-        self.verified_ms = Some(now_ms);
         self.ailing_since_ms = None;
         self.repairs_in_a_row = 0;
     }
@@ -458,7 +488,10 @@ impl Rank {
                 self.drift.repair_begins(now_ms, &shared.config);
                 match self.source.recovery {
                     Recovery::LiveOnly => self.reset(now_ms, None, shared),
-                    Recovery::Replay | Recovery::List => self.restore(now_ms, shared),
+                    Recovery::Replay | Recovery::List => {
+                        self.serving.is_doubted = true;
+                        self.restore(now_ms, shared);
+                    }
                 }
                 return;
             }

@@ -30,7 +30,9 @@ pub enum ClearReach {
     /// That rank.
     #[default]
     Rank,
-    /// Every rank of its worker.
+    /// Every rank of its worker. Which batches of the others came before it is known by when they were sent, if the
+    /// source says so; if not, what is heard later counts as later. The engine's clock must not go back, also not when it
+    /// restarts.
     Worker,
 }
 

@@ -17,7 +17,7 @@ use crate::drift::Drift;
 use crate::history::Verdict;
 use crate::protocol::{ClearReach, Coverage, Identity, Notice, Recovery, Source};
 use crate::repair::{Goal, Repair};
-use crate::shared::Shared;
+use crate::shared::{Shared, WorkerClear};
 use crate::status::{Counters, RankStatus, State, Why};
 use crate::track::Track;
 
@@ -31,14 +31,16 @@ pub(crate) struct Rank {
     pub(crate) draft: Option<Track>,
     /// Live batches that wait for a repair.
     pub(crate) buffer: Buffer,
-    /// The highest number heard of in this life of the source, whether its batch was kept or not.
+    /// The highest number heard of over this subscription, whether its batch was kept or not.
     pub(crate) highest: Option<Sequence>,
-    /// The highest number heard of over the present subscription.
-    pub(crate) highest_here: Option<Sequence>,
     pub(crate) work: Work,
     pub(crate) link: Link,
     /// When the view was last known to be what the source has.
     pub(crate) verified_ms: Option<u64>,
+    /// When the last batch was put into the buffer.
+    pub(crate) kept_ms: Option<u64>,
+    /// When the whole worker was last cleared, as far as that is known: by this rank's stream or another's.
+    pub(crate) cleared_ms: Option<u64>,
     pub(crate) repairs_in_a_row: u32,
     /// When the first of the repairs in a row began.
     pub(crate) ailing_since_ms: Option<u64>,
@@ -75,10 +77,11 @@ impl Rank {
             draft: None,
             buffer: Buffer::new(shared.config.buffer_batches, shared.config.buffer_blocks),
             highest: None,
-            highest_here: None,
             work: Work::Steady,
             link: Link::Down { since_ms: now_ms },
             verified_ms: None,
+            kept_ms: None,
+            cleared_ms: None,
             repairs_in_a_row: 0,
             ailing_since_ms: None,
             drift: Drift::default(),
@@ -102,14 +105,13 @@ impl Rank {
         self.link = Link::Up;
         self.repairs_in_a_row = 0;
         match (self.source.recovery, self.serving.cursor) {
-            (Recovery::LiveOnly, Cursor::Initial) => self.verified_ms = Some(now_ms),
+            (Recovery::LiveOnly, Cursor::Initial) => self.verify(now_ms),
             // Whether this is the engine that we knew cannot be told, and what it did meanwhile neither.
             (Recovery::LiveOnly, _) => {
                 self.reset(now_ms, None, shared);
-                self.verified_ms = Some(now_ms);
+                self.verify(now_ms);
             }
-            (_, Cursor::Initial) => self.restore(now_ms, shared),
-            _ => self.begin(now_ms, Goal::Replay, shared),
+            _ => self.mend(now_ms, shared),
         }
     }
 
@@ -117,9 +119,10 @@ impl Rank {
         if self.link == Link::Up {
             self.link = Link::Down { since_ms: now_ms };
             self.abandon(shared);
-            // What was heard over this subscription may be from another life than what comes over the next.
+            // What was heard over this subscription may be from another life than what comes over the next. Nothing is
+            // lost by forgetting it: the source will be asked.
             self.buffer.clear();
-            self.highest_here = None;
+            self.highest = None;
         }
     }
 
@@ -134,23 +137,36 @@ impl Rank {
         match self.work {
             Work::Steady => self.heard_steady(now_ms, batch, shared),
             Work::Repairing(_) => self.heard_while_repairing(now_ms, batch, shared),
-            Work::Failed { .. } => {
-                self.repairs_in_a_row = 0;
-                self.work = Work::Steady;
-                self.heard_steady(now_ms, batch, shared);
-                if matches!(self.work, Work::Steady) && !self.has_heard_all() {
-                    self.mend(now_ms, shared);
-                }
-            }
+            Work::Failed { .. } => self.heard_after_failure(now_ms, batch, shared),
         }
+    }
+
+    /// The view is not known to be right, nor to be that of the engine which speaks now: only a barrier counts as it is.
+    fn heard_after_failure(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        self.repairs_in_a_row = 0;
+        self.work = Work::Steady;
+        let is_new = self.serving.cursor.observe(batch.sequence) != Observation::Stale;
+        if self.source.recovery == Recovery::LiveOnly || (batch.is_barrier() && is_new) {
+            self.heard_steady(now_ms, batch, shared);
+            if self.has_heard_all() {
+                return;
+            }
+        } else {
+            self.keep(now_ms, batch, shared);
+        }
+        self.mend(now_ms, shared);
     }
 
     fn heard_steady(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let observation = self.serving.cursor.observe(batch.sequence);
         let is_live_only = self.source.recovery == Recovery::LiveOnly;
         match observation {
+            Observation::Initial if is_live_only && self.highest >= Some(batch.sequence) => {
+                // Late: the view began again after it.
+                self.counters.repeats += 1;
+            }
             Observation::Contiguous | Observation::FreshAfterBarrier => self.accept(now_ms, batch, shared),
-            Observation::Initial if is_live_only || batch.sequence == Sequence(0) || batch.is_barrier() => {
+            Observation::Initial if is_live_only || batch.is_barrier() || self.begins_with(&batch) => {
                 self.accept(now_ms, batch, shared);
             }
             Observation::Initial => {
@@ -174,6 +190,12 @@ impl Rank {
         }
     }
 
+    /// Whether nothing was sent before this batch that the view could lack. An agent's first batch says nothing about
+    /// what its engine held before; only its list does.
+    fn begins_with(&self, batch: &KvBatch) -> bool {
+        batch.sequence == Sequence(0) && (self.source.recovery != Recovery::List || self.serving.is_listed)
+    }
+
     /// A batch at or below the cursor: a repeat, or the sign of another life.
     fn heard_stale(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let verdict = self.serving.history.verdict(batch.sequence, batch.digest);
@@ -184,7 +206,9 @@ impl Rank {
                 self.restart(now_ms, Some(batch), shared);
             }
             Verdict::Unknown if is_live && is_live_only && batch.sequence == Sequence(0) => {
-                self.restart(now_ms, Some(batch), shared);
+                // Late, or from another life, and nobody to ask: neither what is there nor the batch can be relied on.
+                self.counters.repeats += 1;
+                self.reset(now_ms, None, shared);
             }
             Verdict::Unknown if is_live && !is_live_only => {
                 // Late, or from another life: the batch at the cursor will tell.
@@ -204,8 +228,10 @@ impl Rank {
     }
 
     fn heard_while_repairing(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
-        let target = self.draft.as_ref().unwrap_or(&self.serving).cursor;
-        if batch.is_barrier() && target.observe(batch.sequence) != Observation::Stale {
+        // One that readers see the effect of already is a repeat, even if the draft does not reach so far.
+        let is_stale = |track: &Track| track.cursor.observe(batch.sequence) == Observation::Stale;
+        let is_stale = is_stale(&self.serving) || self.draft.as_ref().is_some_and(is_stale);
+        if batch.is_barrier() && !is_stale {
             self.barrier(now_ms, batch, shared);
         } else {
             self.keep(now_ms, batch, shared);
@@ -224,6 +250,7 @@ impl Rank {
     /// Keeps a batch until the repair under way is done.
     fn keep(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let sequence = batch.sequence;
+        self.kept_ms = Some(now_ms);
         let pushed = self.buffer.push(batch);
         match pushed {
             Pushed::Kept => {}
@@ -232,7 +259,7 @@ impl Rank {
             Pushed::Conflict => {
                 // The engine lives anew, and an answer under way may be of either life: ask again.
                 self.buffer.clear();
-                (self.highest, self.highest_here) = (Some(sequence), Some(sequence));
+                self.highest = Some(sequence);
                 if matches!(self.work, Work::Repairing(_)) {
                     self.drop_draft(shared);
                     self.mend(now_ms, shared);
@@ -247,7 +274,6 @@ impl Rank {
 
     pub(crate) fn note_heard(&mut self, sequence: Sequence) {
         self.highest = self.highest.max(Some(sequence));
-        self.highest_here = self.highest_here.max(Some(sequence));
     }
 
     pub(crate) fn has_heard_all(&self) -> bool {
@@ -255,15 +281,37 @@ impl Rank {
             .is_none_or(|highest| self.serving.cursor.has_reached(highest))
     }
 
-    /// Applies a batch to the view that readers see.
-    pub(crate) fn accept(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+    /// The view is what the source had at this time, or later.
+    pub(crate) fn verify(&mut self, at_ms: u64) {
+        self.verified_ms = self.verified_ms.max(Some(at_ms));
+    }
+
+    /// Applies a batch that was just heard to the view that readers see.
+    fn accept(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        self.verify(now_ms);
+        self.absorb(now_ms, batch, shared);
+    }
+
+    /// Applies a batch to the view that readers see. If it was not just heard, it says nothing about now.
+    pub(crate) fn absorb(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         self.note_heard(batch.sequence);
         self.lag_ms = batch.sent_ms.map(|sent| now_ms.saturating_sub(sent));
-        self.verified_ms = Some(now_ms);
+        if self.is_before_clear(&batch) {
+            if batch.is_barrier() && self.serving.empty(shared).is_err() {
+                self.rebuild_slot(now_ms, shared);
+                return;
+            }
+            self.serving.skip(&batch);
+            // Those who follow the view need its number, and must not apply what is in it either.
+            let changes = Vec::new();
+            self.applied(KvBatch { changes, ..batch }, shared);
+            return;
+        }
         let Ok(evidence) = self.serving.apply(&batch, shared) else {
             self.rebuild_slot(now_ms, shared);
             return;
         };
+        self.note_clear(&batch, shared);
         self.applied(batch, shared);
         if evidence.unknown_removals > 0 {
             self.counters.unknown_removals += u64::from(evidence.unknown_removals);
@@ -277,12 +325,26 @@ impl Rank {
         if batch.is_barrier() {
             self.counters.barriers += 1;
             self.drift.forget();
-            if self.source.clear_reach == ClearReach::Worker {
-                shared.worker_clears.push((self.id.worker, self.id));
-            }
         }
         let rank = self.id;
         shared.notice(|| Notice::Applied { rank, batch });
+    }
+
+    /// Whether the whole worker was cleared after this batch was sent.
+    pub(crate) fn is_before_clear(&self, batch: &KvBatch) -> bool {
+        batch.sent_ms.is_some() && batch.sent_ms < self.cleared_ms
+    }
+
+    /// If this batch cleared the whole worker, all of it is told.
+    pub(crate) fn note_clear(&mut self, batch: &KvBatch, shared: &mut Shared) {
+        if batch.is_barrier() && self.source.clear_reach == ClearReach::Worker {
+            self.cleared_ms = self.cleared_ms.max(batch.sent_ms);
+            shared.worker_clears.push(WorkerClear {
+                worker: self.id.worker,
+                rank: self.id,
+                sent_ms: batch.sent_ms,
+            });
+        }
     }
 
     /// The index refused: only possible if it has run out of slots. The rank takes another.
@@ -317,10 +379,12 @@ impl Rank {
         }
     }
 
-    /// Nothing can repair the view: it begins again, empty and saying so.
+    /// Nothing can repair the view: it begins again, empty and saying so. What was heard before does not count any more.
     pub(crate) fn reset(&mut self, now_ms: u64, batch: Option<KvBatch>, shared: &mut Shared) {
         self.counters.resets += 1;
+        let heard = self.highest;
         self.void(shared);
+        self.highest = heard;
         if let Some(batch) = batch {
             self.accept(now_ms, batch, shared);
         }
@@ -330,7 +394,7 @@ impl Rank {
         self.abandon(shared);
         self.epoch += 1;
         self.buffer.clear();
-        (self.highest, self.highest_here) = (None, None);
+        self.highest = None;
         self.repairs_in_a_row = 0;
         self.drift.forget();
         if self.serving.empty(shared).is_err() {
@@ -349,9 +413,10 @@ impl Rank {
         self.abandon(shared);
         self.epoch += 1;
         self.buffer.clear();
-        (self.highest, self.highest_here) = (None, None);
+        self.highest = None;
         self.repairs_in_a_row = 0;
         self.serving.cursor = Cursor::Initial;
+        self.serving.is_listed = false;
         self.serving.history = crate::history::History::default();
         if self.link == Link::Up {
             self.restore(now_ms, shared);
@@ -374,7 +439,8 @@ impl Rank {
             self.discovered(now_ms, source, shared);
             return;
         }
-        if self.link != Link::Up || !matches!(self.work, Work::Steady) {
+        let is_idle = matches!(self.work, Work::Steady) || self.is_probing();
+        if self.link != Link::Up || !is_idle {
             if let Some((sequence, _)) = newest {
                 self.note_heard(sequence);
             }
@@ -382,7 +448,7 @@ impl Rank {
         }
         let Some((sequence, digest)) = newest else {
             if self.serving.cursor.position().is_none() {
-                self.verified_ms = Some(now_ms);
+                self.verify(now_ms);
             } else {
                 self.begin(now_ms, Goal::Replay, shared);
             }
@@ -398,7 +464,7 @@ impl Rank {
             Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
                 self.restart(now_ms, None, shared);
             }
-            Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verified_ms = Some(now_ms),
+            Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verify(now_ms),
             _ => {}
         }
     }
@@ -424,23 +490,65 @@ impl Rank {
     }
 
     /// A barrier on a sibling's stream emptied this rank as well.
-    pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, shared: &mut Shared) {
-        self.abandon(shared);
-        self.epoch += 1;
-        self.buffer.clear();
-        self.drift.forget();
-        if self.serving.empty(shared).is_err() {
-            let _ = self.retake_slot(shared);
+    pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, sent_ms: Option<u64>, shared: &mut Shared) {
+        match sent_ms {
+            None => self.cleared_now(now_ms, shared),
+            Some(_) if sent_ms <= self.cleared_ms => {}
+            Some(sent_ms) => self.cleared_at(now_ms, sent_ms, shared),
         }
+    }
+
+    /// What was sent before the clear and is heard after it cannot be told from what was sent after it.
+    fn cleared_now(&mut self, now_ms: u64, shared: &mut Shared) {
+        self.abandon(shared);
+        self.buffer.clear();
+        self.empty_serving(shared);
         self.serving.cursor = Cursor::Invalidated {
             before: self.serving.cursor.position(),
         };
         self.serving.coverage = Coverage::Complete;
-        let rank = self.id;
-        shared.notice(|| Notice::Replaced(rank));
         if self.link == Link::Up && !self.has_heard_all() && self.source.recovery != Recovery::LiveOnly {
             self.mend(now_ms, shared);
         }
+    }
+
+    /// What was sent before the clear is not applied any more, so what is under way can go on. What was sent before it and
+    /// what was sent after it may be in the view together, if it is told late: then the view must be built anew.
+    fn cleared_at(&mut self, now_ms: u64, sent_ms: u64, shared: &mut Shared) {
+        self.cleared_ms = Some(sent_ms);
+        if self.serving.may_be_after(sent_ms) {
+            self.serving.is_doubted = true;
+        } else {
+            self.empty_serving(shared);
+            if self.serving.cursor != Cursor::Initial {
+                self.serving.coverage = Coverage::Complete;
+            }
+        }
+        let is_doubted = self.serving.is_doubted || self.serving.cursor == Cursor::Initial;
+        let begins_again = match (&self.work, &mut self.draft) {
+            (Work::Repairing(_), Some(draft)) if draft.may_be_after(sent_ms) => true,
+            (Work::Repairing(_), Some(draft)) => draft.empty(shared).is_err(),
+            (Work::Repairing(repair), None) => {
+                repair.goal == Goal::List || (is_doubted && repair.goal != Goal::Rebuild)
+            }
+            (Work::Steady, _) => is_doubted,
+            (Work::Failed { .. }, _) => false,
+        };
+        match self.source.recovery {
+            Recovery::LiveOnly if is_doubted => self.reset(now_ms, None, shared),
+            Recovery::Replay | Recovery::List if begins_again => self.restore(now_ms, shared),
+            _ => {}
+        }
+    }
+
+    fn empty_serving(&mut self, shared: &mut Shared) {
+        self.epoch += 1;
+        self.drift.forget();
+        if self.serving.empty(shared).is_err() {
+            let _ = self.retake_slot(shared);
+        }
+        let rank = self.id;
+        shared.notice(|| Notice::Replaced(rank));
     }
 
     /// The rank is gone.

@@ -16,13 +16,23 @@ pub(crate) struct Shared {
     pub(crate) commands: VecDeque<Command>,
     /// To be passed on, if somebody wants it.
     pub(crate) notices: Option<Vec<Notice>>,
-    /// Workers of which one rank's stream just cleared them all.
-    pub(crate) worker_clears: Vec<(WorkerId, RankId)>,
+    /// Clears of whole workers that were just read.
+    pub(crate) worker_clears: Vec<WorkerClear>,
     /// Whose questions are under way.
     asked: BTreeMap<AskId, RankId>,
     permits: Permits,
     next_ask: u64,
     random: u64,
+}
+
+/// A clear of a whole worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerClear {
+    pub(crate) worker: WorkerId,
+    /// On whose stream it came.
+    pub(crate) rank: RankId,
+    /// When it was sent, by the engine's clock.
+    pub(crate) sent_ms: Option<u64>,
 }
 
 /// Repairs that may run, and those that wait.

@@ -14,6 +14,13 @@ pub(crate) struct Track {
     pub(crate) cursor: Cursor,
     pub(crate) history: History,
     pub(crate) coverage: Coverage,
+    /// Whether it began with a list. Then that said how complete it is, and number 0 does not: an agent may count anew
+    /// beside an engine that runs for long.
+    pub(crate) is_listed: bool,
+    /// Whether it is known to hold something wrong, so that only another in its place will do.
+    pub(crate) is_doubted: bool,
+    /// When the last batch that was applied was sent, by the engine's clock.
+    pub(crate) sent_ms: Option<u64>,
 }
 
 /// What applying a batch showed.
@@ -31,15 +38,19 @@ impl Track {
             cursor: Cursor::Initial,
             history: History::default(),
             coverage: Coverage::Warming,
+            is_listed: false,
+            is_doubted: false,
+            sent_ms: None,
         }
     }
 
     /// Applies a batch as one step, and moves the cursor to it.
     pub(crate) fn apply(&mut self, batch: &KvBatch, shared: &mut Shared) -> Result<Evidence, IndexError> {
-        let begins = matches!(self.cursor, Cursor::Initial | Cursor::Invalidated { before: None });
+        let begins = self.cursor == Cursor::Initial && !self.is_listed;
+        self.is_doubted &= !batch.is_barrier();
         if batch.is_barrier() || (begins && batch.sequence == Sequence(0)) {
             self.coverage = Coverage::Complete;
-        } else if self.cursor == Cursor::Initial {
+        } else if begins {
             self.coverage = Coverage::Warming;
         }
         let mut evidence = Evidence::default();
@@ -53,8 +64,7 @@ impl Track {
                 Applied::Stored(_) => {}
             }
         }
-        self.cursor = Cursor::Live(batch.sequence);
-        self.history.push(batch.sequence, batch.digest);
+        self.read(batch);
         if self.coverage == Coverage::Warming {
             // What it removes may well have been stored before we listened.
             evidence = Evidence::default();
@@ -62,9 +72,27 @@ impl Track {
         Ok(evidence)
     }
 
+    /// Moves the cursor over a batch that was sent before everything in it was cleared.
+    pub(crate) fn skip(&mut self, batch: &KvBatch) {
+        self.coverage = Coverage::Complete;
+        self.read(batch);
+    }
+
+    /// Whether something in it may have been sent after this time.
+    pub(crate) fn may_be_after(&self, ms: u64) -> bool {
+        self.sent_ms.map_or(self.is_listed, |sent_ms| sent_ms > ms)
+    }
+
+    fn read(&mut self, batch: &KvBatch) {
+        self.cursor = Cursor::Live(batch.sequence);
+        self.history.push(batch.sequence, batch.digest);
+        self.sent_ms = batch.sent_ms;
+    }
+
     /// Everything in it is gone.
     pub(crate) fn empty(&mut self, shared: &mut Shared) -> Result<(), IndexError> {
         self.slot = shared.index.clear(self.slot, homing_domain::ClearScope::AllTiers)?;
+        self.is_doubted = false;
         Ok(())
     }
 }

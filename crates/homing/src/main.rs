@@ -7,9 +7,12 @@ mod demo;
 mod index;
 mod logs;
 mod show;
+#[cfg(feature = "sim")]
+mod sim;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -37,29 +40,41 @@ fn command() -> Command {
         .about("Show the prefix index at work on a generated workload")
         .arg(switch("json", "Print one JSON object"))
         .arg(switch("metrics", "Print the metrics as a scraper would read them").conflicts_with("json"));
+    let agent = Command::new("agent").about("List and watch what engines hold, for routers, from beside the engines");
     let config = Command::new("config")
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
     let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
-    Command::new("homing")
+    let homing = Command::new("homing")
         .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(flags::with_flags(demo))
         .subcommand(flags::with_flags(index))
+        .subcommand(flags::with_flags(agent))
         .subcommand(flags::with_flags(config))
-        .subcommand(metrics)
+        .subcommand(metrics);
+    #[cfg(feature = "sim")]
+    let homing = homing.subcommand(sim::command());
+    homing
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
         Some(("index", matches)) => index::run(&settings(matches)?),
+        Some(("agent", matches)) => run_agent(matches),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
+        #[cfg(feature = "sim")]
+        Some(("sim", matches)) => {
+            let (printed, verdict) = sim::run(matches)?;
+            print(&printed)?;
+            sim::judge(verdict)
+        }
         _ => unreachable!("clap knows no other subcommand"),
     }
 }
@@ -81,6 +96,17 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
         "{wrong} answers of the index were wrong; please report the seed and the settings"
     );
     Ok(())
+}
+
+fn run_agent(matches: &ArgMatches) -> anyhow::Result<()> {
+    let config = settings(matches)?.config;
+    homing_agent::log_to_stderr();
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let agent = homing_agent::Agent::start(&config, Arc::default()).await?;
+        print(&format!("listening on http://{}\n", agent.address()?))?;
+        agent.serve(homing_agent::stop_asked()).await?;
+        Ok(())
+    })
 }
 
 fn settings(matches: &ArgMatches) -> anyhow::Result<Resolved> {

@@ -267,6 +267,13 @@ impl Index {
             ClearScope::AllTiers => {
                 let info = self.slots.info_mut(index);
                 let (rank, copies, state) = (info.rank, info.copies, info.state);
+                if state == SlotState::Draft {
+                    // Nobody sees it, so it can make room for the next.
+                    self.retire(slot);
+                    let fresh = self.take_slot(rank, copies, state)?;
+                    self.publish_view();
+                    return Ok(fresh);
+                }
                 let orphans = std::mem::take(&mut info.orphans);
                 // If slots must be swept for it, then before this one is: readers still see it.
                 let fresh = self.take_slot(rank, copies, SlotState::Draft)?;

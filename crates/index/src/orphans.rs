@@ -16,6 +16,17 @@ pub(crate) enum Awaited {
     Key(BlockKey),
 }
 
+impl Awaited {
+    /// Whether both may be names of one block: one that a list named by key, an engine names by label. A label stands for
+    /// one block of its rank, so a child with the same label and content settles it.
+    fn may_be(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Label(_), Self::Key(_)) | (Self::Key(_), Self::Label(_)) => true,
+            _ => self == other,
+        }
+    }
+}
+
 /// A block whose parent is unknown on its rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Orphan {
@@ -64,7 +75,7 @@ impl Orphans {
     ) -> Kept {
         let kept = self.by_label.len();
         match self.by_label.get_mut(&holding.label) {
-            Some(orphan) if orphan.parent == parent && orphan.content == content => {
+            Some(orphan) if orphan.content == content && orphan.parent.may_be(parent) => {
                 match orphan.holdings.iter_mut().find(|(held, _)| *held == holding) {
                     Some((_, count)) if copies == Copies::Counted => *count = count.saturating_add(added),
                     Some(_) => {}
@@ -152,5 +163,27 @@ impl Orphans {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Label, &Orphan)> {
         self.by_label.iter().map(|(label, orphan)| (*label, orphan))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homing_domain::{CacheGroup, Tier};
+
+    use super::*;
+
+    #[test]
+    fn an_orphan_from_a_list_keeps_its_copies_when_the_engine_stores_it_again() {
+        let label = Label::new(1);
+        let holding = Holding {
+            label,
+            tier: Tier::Device,
+            group: CacheGroup(0),
+        };
+        let mut orphans = Orphans::default();
+        let mut add = |parent, content| orphans.add(parent, ContentHash(content), (holding, 1), Copies::Counted, 8);
+        assert_eq!(add(Awaited::Key(BlockKey(7)), 5), Kept::Yes);
+        assert_eq!(add(Awaited::Label(Label::new(2)), 5), Kept::Yes);
+        assert_eq!(orphans.take(label).map(|orphan| orphan.holdings[0].1), Some(2));
     }
 }

@@ -168,6 +168,7 @@ async fn write_rank(
         status,
         position,
         listing,
+        held: _,
     } = snapshot;
     let head = Head {
         rank: HeadRank {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use homing_domain::{DpRank, KeyHasher};
+use homing_domain::{Digest, DpRank, KeyHasher, Sequence};
 use homing_feed::{Ask, ClearReach, Coverage, Identity, ListHead, Part, Recovery, What};
 use homing_index::Copies;
 use homing_telemetry::Metrics;
@@ -163,6 +163,8 @@ impl AgentSource {
                         ear.discovered(self.source(identity)).await;
                         self.metrics.transport.open_connections.raise();
                         ear.connected().await;
+                        // A list may be older than this: then it is not yet all.
+                        ear.heartbeat(identity, position(&beat)).await;
                     }
                     (None, _) => return Err(AgentError::NoBeginning),
                     (Some(_), Frame::Batch(batch)) => {
@@ -170,8 +172,7 @@ impl AgentSource {
                         ear.heard_decoded(batch);
                     }
                     (Some(_), Frame::Heartbeat(beat)) => {
-                        let newest = beat.position.map(|at| (at.sequence, at.digest));
-                        ear.heartbeat(identity(&beat), newest).await;
+                        ear.heartbeat(identity(&beat), position(&beat)).await;
                     }
                     (Some(_), _) => {}
                 }
@@ -215,7 +216,7 @@ impl AgentSource {
                 let part = match part {
                     SnapshotPart::Header(header) => Part::ListHead(ListHead {
                         identity: identity(&header.at),
-                        position: header.at.position.map(|at| (at.sequence, at.digest)),
+                        position: position(&header.at),
                         coverage: if header.complete {
                             Coverage::Complete
                         } else {
@@ -242,6 +243,10 @@ fn identity(beat: &Heartbeat) -> Identity {
         engine: beat.incarnation,
         agent: beat.epoch,
     }
+}
+
+fn position(beat: &Heartbeat) -> Option<(Sequence, Digest)> {
+    beat.position.map(|at| (at.sequence, at.digest))
 }
 
 async fn accepted(response: Response) -> Result<Response, AgentError> {

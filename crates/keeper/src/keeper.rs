@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use homing_domain::{Digest, RankId, Sequence};
 use homing_feed::{Feed, FeedConfig, RankStatus};
@@ -76,6 +77,8 @@ pub struct Snapshot {
     pub position: Option<(Sequence, Digest)>,
     /// What is held.
     pub listing: Listing,
+    /// How long the writer did nothing else to list it.
+    pub held: Duration,
 }
 
 impl View {
@@ -95,10 +98,13 @@ impl View {
 
 impl Snapshot {
     pub(crate) fn of(feed: &Feed, now_ms: u64, rank: RankId) -> Option<Self> {
+        let started = Instant::now();
+        let listing = feed.list(rank)?;
         Some(Self {
             status: feed.status(now_ms, rank)?,
             position: feed.position(rank),
-            listing: feed.list(rank)?,
+            listing,
+            held: started.elapsed(),
         })
     }
 }
@@ -217,6 +223,13 @@ impl Keeper {
         let order = Order::List(rank, reply);
         self.orders.send(order).await.map_err(|_| KeeperGone::Ended)?;
         snapshot.await.map_err(|_| KeeperGone::Ended)
+    }
+
+    /// A rank's engine is known to live anew, from elsewhere than its stream: what it held is void. Not for ranks whose
+    /// source says itself which life it is.
+    pub async fn renew(&self, rank: RankId) -> Result<(), KeeperGone> {
+        let order = Order::Renew(rank);
+        self.orders.send(order).await.map_err(|_| KeeperGone::Ended)
     }
 
     fn listening(&self) -> std::sync::MutexGuard<'_, BTreeMap<RankId, AbortHandle>> {

@@ -41,4 +41,4 @@ pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};
 pub use source::{Ear, Joining, Source, Speech, Voice};
 pub use still::Still;
-pub use writer::{Hooks, NoticeHook, RecordHook, Told};
+pub use writer::{Hooks, NoticeHook, RecordHook, TickHook, Told};

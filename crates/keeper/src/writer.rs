@@ -39,6 +39,8 @@ pub enum Told<'a> {
 pub type RecordHook = Box<dyn FnMut(u64, Told<'_>) + Send>;
 /// Called with what happened to a view, and the feed.
 pub type NoticeHook = Box<dyn FnMut(Notice, &Feed) + Send>;
+/// Called with the time, and the feed.
+pub type TickHook = Box<dyn FnMut(u64, &Feed) + Send>;
 
 /// What else is to be done on the writer's thread. Must be quick.
 #[derive(Default)]
@@ -47,6 +49,8 @@ pub struct Hooks {
     pub record: Option<RecordHook>,
     /// Called with what happened to the views that readers see, and the feed.
     pub notice: Option<NoticeHook>,
+    /// Called a few times per second with the time and the feed, when it has been told that time passed.
+    pub tick: Option<TickHook>,
 }
 
 impl fmt::Debug for Hooks {
@@ -70,6 +74,8 @@ pub(crate) enum Order {
     View(oneshot::Sender<View>),
     /// What does this rank hold?
     List(RankId, oneshot::Sender<Option<Snapshot>>),
+    /// This rank's engine lives anew.
+    Renew(RankId),
 }
 
 pub(crate) struct Writer {
@@ -123,6 +129,9 @@ impl Writer {
         let now_ms = self.clock.now_ms();
         self.tally.follow(&self.feed, now_ms, &self.metrics);
         self.board.publish(now_ms, &self.feed);
+        if let Some(tick) = &mut self.hooks.tick {
+            tick(now_ms, &self.feed);
+        }
     }
 
     fn take(&mut self, order: Order) {
@@ -159,6 +168,7 @@ impl Writer {
             Order::List(rank, reply) => {
                 let _ = reply.send(Snapshot::of(&self.feed, self.clock.now_ms(), rank));
             }
+            Order::Renew(rank) => self.renew(rank),
         }
     }
 
@@ -211,5 +221,16 @@ impl Writer {
     fn view(&self) -> View {
         let trouble = |rank| self.sources.get(&rank).and_then(|(_, trouble)| trouble.get());
         View::of(&self.feed, self.clock.now_ms(), trouble)
+    }
+
+    /// The feed learns it from an identity that it has not seen.
+    fn renew(&mut self, rank: RankId) {
+        let known = self.feed.status(self.clock.now_ms(), rank);
+        if let (Some(status), Some((source, _))) = (known, self.sources.get(&rank)) {
+            let mut source = source.joining().source;
+            source.identity = status.identity;
+            source.identity.engine = source.identity.engine.wrapping_add(1);
+            self.step(Input::Discovered { rank, source });
+        }
     }
 }

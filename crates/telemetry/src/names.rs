@@ -165,10 +165,24 @@ metrics! {
     pub struct AgentMetrics {
         /// Lists sent to the end.
         served_lists: Counter = "homing_agent_served_lists_total",
+        /// Lists that were sent from what was being made for somebody else already.
+        shared_lists: Counter = "homing_agent_shared_lists_total",
+        /// Lists that could not be made, or were not taken in time.
+        failed_lists: Counter = "homing_agent_failed_lists_total",
+        /// Time for which the index was held to list a rank. Events wait meanwhile, and none is lost.
+        listing_hold: Histogram = "homing_agent_listing_hold_seconds",
         /// Bytes of lists, as they were sent.
         list_bytes: Counter = "homing_agent_list_bytes_total",
         /// Those who watch now.
         active_watchers: Gauge = "homing_agent_active_watchers",
+        /// Those whose watch was ended because they were slower than the ring is long.
+        slow_watchers: Counter = "homing_agent_slow_watchers_total",
+        /// Bytes of watches, as they were sent.
+        watch_bytes: Counter = "homing_agent_watch_bytes_total",
+        /// Batches kept for those who ask from a position.
+        ring_batches: Gauge = "homing_agent_ring_batches",
+        /// Bytes that those take.
+        ring_bytes: Gauge = "homing_agent_ring_bytes",
         /// Watches refused because the ring no longer had, or never had, their beginning.
         gone_answers: Counter = "homing_agent_gone_answers_total",
     }

@@ -1,0 +1,215 @@
+//! How does an agent start, and how does it end?
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt as _;
+use homing_config::{Config, EventSource};
+use homing_domain::{KeyHasher, RankId};
+use homing_keeper::{Fleet, FleetError, Subject};
+use homing_telemetry::Metrics;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::hooks::{Shelves, hooks};
+use crate::http::{self, Service};
+use crate::lists::Lists;
+use crate::ring::RingLimits;
+use crate::shelf::{Owner, Shelf};
+use crate::witness::{self, Witness};
+
+/// How long those who are being sent something have to take it when the agent ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Why an agent cannot start, or ended.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// There is nobody to listen to.
+    #[error("an agent needs at least one worker: --worker URL,events=ENDPOINT[,replay=ENDPOINT]")]
+    NoWorkers,
+    /// A worker says nothing about its events.
+    #[error("worker {0}: its `cache-view` is not `events`, so there is nothing to list or watch")]
+    NoEvents(String),
+    /// A worker is to be heard through an agent.
+    #[error("worker {0}: an agent listens to the engine itself: give `events` (and `replay`) in place of `agent`")]
+    AnotherAgent(String),
+    /// Nobody can be listened to.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    /// The port cannot be had.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The server failed.
+    #[error("the server ended: {0}")]
+    Serve(io::Error),
+    /// The HTTP client cannot be made.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// An agent that listens to its engines, and whose port is open.
+#[derive(Debug)]
+pub struct Agent {
+    service: Service,
+    listener: TcpListener,
+    /// The witnesses; they end with the agent.
+    witnesses: JoinSet<()>,
+}
+
+impl Agent {
+    /// Opens the port, and begins to listen to every worker of the configuration.
+    pub async fn start(config: &Config, metrics: Arc<Metrics>) -> Result<Self, AgentError> {
+        check(config)?;
+        let address = config.agent.listen;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| AgentError::Listen { address, error })?;
+        let shelves = shelves(config, &metrics);
+        let of_subject = |subject: &Subject| -> Shelves {
+            let of_it = shelves.iter().filter(|shelf| shelf.owner().subject == *subject);
+            of_it.map(|shelf| (shelf.owner().rank, shelf.clone())).collect()
+        };
+        let fleet = Fleet::start(config, &metrics, |subject| hooks(of_subject(subject))).await?;
+        let fleet = Arc::new(fleet);
+        let client = reqwest::Client::builder()
+            .connect_timeout(config.events.connect_timeout)
+            .build()?;
+        let mut witnesses = JoinSet::new();
+        for shelf in &shelves {
+            let member = fleet.member(shelf.owner().rank.worker);
+            let witness = Witness {
+                shelf: shelf.clone(),
+                client: client.clone(),
+                url: member.and_then(|member| witness::place(&member.spec.url, member.spec.dialect)),
+            };
+            witnesses.spawn(witness.run(fleet.clone()));
+        }
+        let service = Service {
+            lists: Lists::new(fleet.clone(), metrics.clone()),
+            fleet,
+            shelves: shelves.into(),
+            seats: Arc::default(),
+            metrics,
+            heartbeat: config.agent.heartbeat,
+        };
+        Ok(Self {
+            service,
+            listener,
+            witnesses,
+        })
+    }
+
+    /// Where it is to be reached.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until it is asked to stop. Watches are ended then, and lists that are being sent are given a few seconds.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AgentError> {
+        let Self {
+            service,
+            listener,
+            witnesses,
+        } = self;
+        // Small frames are to be sent when they are there; if that cannot be set they come a little later.
+        let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+        let (stopped, stopping) = tokio::sync::oneshot::channel();
+        let shelves = service.shelves.clone();
+        let farewell = async move {
+            stop.await;
+            for shelf in shelves.iter() {
+                shelf.close();
+            }
+            let _ = stopped.send(());
+        };
+        let server = axum::serve(listener, http::router(service)).with_graceful_shutdown(farewell);
+        let too_long = async {
+            match stopping.await {
+                Ok(()) => tokio::time::sleep(FAREWELL).await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = server => ended.map_err(AgentError::Serve),
+            () = too_long => Ok(()),
+        };
+        drop(witnesses);
+        ended
+    }
+}
+
+fn check(config: &Config) -> Result<(), AgentError> {
+    for worker in &config.workers {
+        match worker.source {
+            EventSource::Nobody => return Err(AgentError::NoEvents(worker.url.to_string())),
+            EventSource::Agent(_) => return Err(AgentError::AnotherAgent(worker.url.to_string())),
+            EventSource::Stream { .. } | EventSource::Poll(_) => {}
+        }
+    }
+    if config.workers.is_empty() {
+        return Err(AgentError::NoWorkers);
+    }
+    Ok(())
+}
+
+/// One for each rank, in the order of workers and ranks; numbers are places in the configuration, as in a fleet.
+fn shelves(config: &Config, metrics: &Arc<Metrics>) -> Vec<Arc<Shelf>> {
+    let hasher = KeyHasher::new(config.hash_seed);
+    let limits = RingLimits {
+        batches: config.agent.ring_batches as usize,
+        bytes: config.agent.ring_bytes,
+    };
+    let mut shelves = Vec::new();
+    for (number, worker) in (0..).zip(&config.workers) {
+        for (dp, _) in worker.rank_sources() {
+            let owner = Owner {
+                rank: RankId::new(number, dp.0),
+                worker: worker.url.clone(),
+                subject: Subject {
+                    model: worker.model.clone(),
+                    block_size: worker.block_size,
+                },
+            };
+            shelves.push(Arc::new(Shelf::new(owner, &hasher, limits, metrics.clone())));
+        }
+    }
+    shelves
+}
+
+/// Waits until the process is asked to stop, by SIGINT or SIGTERM.
+pub async fn stop_asked() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let (Ok(mut interrupt), Ok(mut terminate)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // If not even that can be waited for, the process goes on until it is killed.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// From now on what happens is written to standard error.
+pub fn log_to_stderr() {
+    let logs = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::INFO);
+    // If somebody else takes logs already, that is as well.
+    let _ = logs.try_init();
+}

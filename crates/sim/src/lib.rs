@@ -1,0 +1,11 @@
+//! What happens to a whole fleet, in virtual time, with faults?
+//!
+//! A world is made from a seed and nothing else: no clock, no entropy, no order of a hash map. Running a seed twice gives
+//! the same log, so a failure is repeated by its seed. See `docs/simulator.md` for what is simulated and checked.
+//!
+//! [`feed`] is the world of sources, lossy links and feeds.
+
+pub mod feed;
+mod rng;
+
+pub use rng::Rng;
