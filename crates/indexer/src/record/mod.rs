@@ -19,6 +19,8 @@
 mod entry;
 mod envelope;
 mod header;
+mod parts;
+mod put;
 mod rebuild;
 mod recorder;
 

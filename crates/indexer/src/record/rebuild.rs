@@ -9,8 +9,9 @@ use homing_config::Config;
 use homing_domain::{HashSeed, KeyHasher, WorkerId};
 use homing_keeper::{Member, Still, Subject, feed_config, index_config};
 
-use super::entry::{Done, Parts};
+use super::entry::Done;
 use super::envelope::Next;
+use super::parts::Parts;
 use super::{RecordError, header};
 
 /// What was rebuilt.

@@ -15,8 +15,8 @@ use homing_keeper::Told;
 use homing_telemetry::Metrics;
 use homing_wire::frame::FrameWriter;
 
-use super::entry::{put, put_end, put_number};
 use super::envelope::{HEAD, seal};
+use super::put::{put, put_end, put_number};
 use super::{RecordError, header};
 
 /// Entries that wait to be written at most.
