@@ -4,6 +4,7 @@
 //! prints for people goes to standard output too, so that it can be piped; what went wrong goes to standard error.
 
 mod demo;
+mod profile;
 mod show;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -47,6 +48,7 @@ fn command() -> Command {
         .subcommand(flags::with_flags(demo))
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
+        .subcommand(profile::command())
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
@@ -55,6 +57,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
+        Some(("profile", matches)) => print(&profile::run(matches)?),
         _ => unreachable!("clap knows no other subcommand"),
     }
 }
