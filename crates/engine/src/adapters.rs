@@ -26,16 +26,14 @@ struct Known {
 impl Registry {
     /// Serves an adapter from now on. Returns whether it did not before.
     pub(crate) fn add(&mut self, name: &AdapterName) -> bool {
-        match self.names.iter_mut().find(|known| known.name == *name) {
-            Some(known) => !std::mem::replace(&mut known.served, true),
-            None => {
-                self.names.push(Known {
-                    name: name.clone(),
-                    served: true,
-                });
-                true
-            }
+        if let Some(known) = self.names.iter_mut().find(|known| known.name == *name) {
+            return !std::mem::replace(&mut known.served, true);
         }
+        self.names.push(Known {
+            name: name.clone(),
+            served: true,
+        });
+        true
     }
 
     /// Serves it no more; requests that use it go on. Returns whether it did before.
@@ -106,16 +104,23 @@ impl Slots {
     pub(crate) fn join(&mut self, adapter: Option<AdapterNo>) -> Loading {
         let Some(adapter) = adapter else { return Loading::None };
         let found = self.resident.iter().position(|resident| resident.adapter == adapter);
-        let (mut resident, loading) = match found {
-            Some(place) => (self.resident.remove(place), Loading::None),
-            None => {
-                if self.resident.len() >= self.limit as usize
-                    && let Some(idle) = self.resident.iter().position(|resident| resident.running == 0)
-                {
-                    self.resident.remove(idle);
-                }
-                (Resident { adapter, running: 0 }, Loading::Needed)
-            }
+        let loading = if found.is_some() {
+            Loading::None
+        } else {
+            Loading::Needed
+        };
+        let full = self.resident.len() >= self.limit as usize;
+        // What it takes is its own place, or if it has none and all are taken, that of an idle one.
+        let idle = || {
+            self.resident
+                .iter()
+                .position(|resident| resident.running == 0)
+                .filter(|_| full)
+        };
+        let taken = found.or_else(idle).map(|place| self.resident.remove(place));
+        let mut resident = match taken {
+            Some(resident) if resident.adapter == adapter => resident,
+            _ => Resident { adapter, running: 0 },
         };
         resident.running += 1;
         self.resident.push(resident);

@@ -664,10 +664,10 @@ fn a_driver_who_comes_late_hears_when_things_happened() {
     assert_eq!(ends, [10.0, 11.0, 12.0, 13.0, 14.0]);
     // What comes after a pause begins when it comes.
     driver.submit(Request::plain(2, prompt(2, 8), 1));
-    assert_eq!(driver.run()[0].at.millis(), 510.0);
+    assert_eq!(driver.run()[0].at, Time::from_millis(510.0));
     driver.engine.set_slowdown(3.0);
     driver.submit(Request::plain(3, prompt(3, 8), 1));
-    assert_eq!(driver.run()[0].at.millis(), 540.0);
+    assert_eq!(driver.run()[0].at, Time::from_millis(540.0));
 }
 
 #[test]

@@ -22,6 +22,7 @@ use homing_index::Copies;
 use homing_index::testing::Oracle;
 use homing_profile::{Constant, GigabytesPerSecond, Millis, Timing};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 /// Something that happens to an engine. Numbers choose among what there is.
@@ -59,7 +60,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     let parts = (
         0..4_u32,
         1..28_u32,
-        0..20_u32,
+        0..40_u32,
         ending,
         adapter,
         prop::bool::weighted(0.1),
@@ -111,7 +112,7 @@ fn vllm_style() -> impl Strategy<Value = Style> {
 
 fn sglang_style() -> impl Strategy<Value = Style> {
     let order = prop_oneof![Just(Order::Arrival), Just(Order::Priority), Just(Order::LongestPrefix)];
-    (4..40_u32, 4..40_u32, order, any::<bool>(), 0.0..1.0, 1..6_u32).prop_map(
+    (4..40_u32, 4..40_u32, order, any::<bool>(), 0.0..0.3, 1..6_u32).prop_map(
         |(input, chunk, order, mixed, ratio, interval)| {
             let config = EngineConfig::sglang(Blocks(1), timing());
             let Style::Sglang(style) = config.style else {
@@ -177,7 +178,7 @@ fn config() -> impl Strategy<Value = EngineConfig> {
                 PrefixCaching::Off
             },
             adapters: AdapterConfig {
-                slots: 1 + ranks as u32 % 2,
+                slots: 1 + u32::from(ranks % 2),
                 load: Millis(5.0),
             },
             copies: if physical { CopyRule::Physical } else { CopyRule::Shared },
@@ -290,6 +291,66 @@ struct World {
     next_id: u64,
     /// Everything that came of it, for comparing two runs.
     log: Vec<String>,
+    reached: Reached,
+}
+
+/// How often what is worth a test happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reached {
+    hits: usize,
+    preemptions: usize,
+    evictions: usize,
+    copies: usize,
+    below: usize,
+    clears: usize,
+    chunks: usize,
+    mixed: usize,
+}
+
+impl Reached {
+    fn note(&mut self, outcome: &Outcome, view: &View) {
+        self.hits += outcome
+            .admitted
+            .iter()
+            .filter(|admitted| admitted.cached > Tokens(0))
+            .count();
+        self.preemptions += outcome.preempted.len();
+        self.copies += view.copies.values().filter(|copies| **copies > 1).count();
+        self.chunks += usize::from(outcome.prefilled > 0 && outcome.tokens.is_empty());
+        self.mixed += usize::from(outcome.prefilled > 0 && outcome.decoded > 0);
+        for change in outcome.events.iter().flat_map(|batch| &batch.batch.changes) {
+            match change {
+                KvChange::Stored(stored) => self.below += usize::from(stored.tier != Tier::Device),
+                KvChange::Removed(_) => self.evictions += 1,
+                KvChange::Cleared(_) => self.clears += 1,
+            }
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.preemptions += other.preemptions;
+        self.evictions += other.evictions;
+        self.copies += other.copies;
+        self.below += other.below;
+        self.clears += other.clears;
+        self.chunks += other.chunks;
+        self.mixed += other.mixed;
+    }
+
+    fn least(&self) -> usize {
+        let all = [
+            self.hits,
+            self.preemptions,
+            self.evictions,
+            self.copies,
+            self.below,
+            self.clears,
+            self.chunks,
+            self.mixed,
+        ];
+        all.into_iter().min().unwrap_or(0)
+    }
 }
 
 const ADAPTERS: [&str; 2] = ["a", "b"];
@@ -309,6 +370,7 @@ impl World {
             chains: Vec::new(),
             next_id: 0,
             log: Vec::new(),
+            reached: Reached::default(),
         }
     }
 
@@ -405,6 +467,7 @@ impl World {
             view.hear(self.engine.config(), batch);
         }
         view.compare(&self.engine, outcome.rank, &self.chains);
+        self.reached.note(outcome, view);
         assert!(outcome.load.blocks.active <= outcome.load.blocks.total);
     }
 
@@ -453,13 +516,28 @@ impl World {
     }
 }
 
-fn run(config: EngineConfig, ops: &[Op]) -> Vec<String> {
+fn run(config: EngineConfig, ops: &[Op]) -> World {
     let mut world = World::new(config);
     for op in ops {
         world.apply(op);
     }
     world.end();
-    world.log
+    world
+}
+
+/// The property below would be worth little if nothing happened in it.
+#[test]
+fn what_is_worth_a_test_happens() {
+    for style in [vllm_style().boxed(), sglang_style().boxed()] {
+        let mut runner = TestRunner::deterministic();
+        let mut reached = Reached::default();
+        for _ in 0..300 {
+            let draw = (config(), style.clone(), prop::collection::vec(op(), 1..60));
+            let (config, style, ops) = draw.new_tree(&mut runner).expect("it can be drawn").current();
+            reached.add(run(EngineConfig { style, ..config }, &ops).reached);
+        }
+        assert!(reached.least() >= 20, "{reached:?}");
+    }
 }
 
 proptest! {
@@ -476,7 +554,7 @@ proptest! {
 
     #[test]
     fn the_same_inputs_give_the_same_outcomes(config in config(), ops in prop::collection::vec(op(), 1..60)) {
-        prop_assert_eq!(run(config.clone(), &ops), run(config, &ops));
+        prop_assert_eq!(run(config.clone(), &ops).log, run(config, &ops).log);
     }
 }
 

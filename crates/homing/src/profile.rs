@@ -1,5 +1,7 @@
 //! What does a step cost? `homing profile list` and `homing profile show`.
 
+use std::fmt::Write as _;
+
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use homing_domain::Tokens;
@@ -81,7 +83,7 @@ fn list() -> anyhow::Result<String> {
     let mut lines = String::new();
     for name in builtin::names() {
         let profile = builtin::load(name)?;
-        lines += &format!("{name:width$}  {}\n", title(&profile));
+        writeln!(lines, "{name:width$}  {}", title(&profile))?;
     }
     Ok(lines)
 }
@@ -104,46 +106,43 @@ fn show(matches: &ArgMatches) -> anyhow::Result<String> {
         profile: profile.into(),
         overhead: Millis(given),
     };
-    Ok(if matches.get_flag("json") {
-        object(&title, &timing, given)
-    } else {
-        story(&title, &timing, given)
-    })
+    if matches.get_flag("json") {
+        return Ok(object(&title, &timing, given));
+    }
+    story(&title, &timing, given)
 }
 
 fn title(profile: &Profile) -> String {
     format!("{} on {}", profile.shape().model, profile.shape().device)
 }
 
-fn story(title: &str, timing: &Timing, overhead: f64) -> String {
-    let mut text = format!(
-        "{title}, {} bytes of KV per token, {overhead} ms of overhead per step\n\n",
-        commas(timing.kv_bytes_per_token())
-    );
-    text += "prompt tokens  of which cached    prefill\n";
+fn story(title: &str, timing: &Timing, overhead: f64) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let bytes = commas(timing.kv_bytes_per_token());
+    writeln!(
+        text,
+        "{title}, {bytes} bytes of KV per token, {overhead} ms of overhead per step\n"
+    )?;
+    writeln!(text, "prompt tokens  of which cached    prefill")?;
     for (tokens, cached) in PROMPTS {
         let time = prefill(timing, tokens, cached);
-        text += &format!(
-            "{:>13}  {:>15}  {:>9.1} ms\n",
-            commas(tokens.into()),
-            commas(cached.into()),
-            time.0
-        );
+        let (tokens, cached) = (commas(tokens.into()), commas(cached.into()));
+        writeln!(text, "{tokens:>13}  {cached:>15}  {:>9.1} ms", time.0)?;
     }
-    text += "\ndecode step of      at context";
+    write!(text, "\ndecode step of      at context")?;
     for context in CONTEXTS {
-        text += &format!("{:>12}", commas(context.into()));
+        write!(text, "{:>12}", commas(context.into()))?;
     }
-    text.push('\n');
+    writeln!(text)?;
     for sequences in SEQUENCES {
-        text += &format!("{sequences:>13} sequences       ");
+        write!(text, "{sequences:>13} sequences       ")?;
         for context in CONTEXTS {
             let time = timing.decode(DecodeBatch::even(sequences, Tokens(context)));
-            text += &format!("{:>9.2} ms", time.0);
+            write!(text, "{:>9.2} ms", time.0)?;
         }
-        text.push('\n');
+        writeln!(text)?;
     }
-    text
+    Ok(text)
 }
 
 fn object(title: &str, timing: &Timing, overhead: f64) -> String {

@@ -19,13 +19,14 @@
 
 pub(crate) mod list;
 mod log;
+mod places;
 #[cfg(test)]
 mod tests;
 mod tiers;
+mod types;
 
-use homing_domain::{BlockKey, Blocks, KeyHasher, Tier};
+use homing_domain::{BlockKey, BlockSize, Blocks, Tier, Tokens};
 use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 use crate::bugs::planted;
 use list::{Linked, Links, List, NONE};
@@ -33,110 +34,7 @@ pub use log::{Act, Change, Events, Origin, Removals, TraceLine, Tracing};
 use log::{Link, Log};
 pub use tiers::TierConfig;
 use tiers::Tiers;
-
-/// What happens when a block gets the key of one that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyRule {
-    /// Both stay, and each is told, as vLLM does.
-    Physical,
-    /// One stays, and who held the other holds it from now on, as SGLang does.
-    Shared,
-}
-
-/// What a pool is.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// How many blocks it holds.
-    pub capacity: Blocks,
-    /// What happens to equal blocks.
-    pub copies: CopyRule,
-    /// Names blocks.
-    pub hasher: KeyHasher,
-    /// Makes the labels of events from keys: engines with different masks call equal blocks differently.
-    pub label_mask: u64,
-    /// How removals are told.
-    pub removals: Removals,
-    /// Whether changes are told.
-    pub events: Events,
-    /// Whether allocations and evictions are recorded.
-    pub tracing: Tracing,
-    /// Where blocks go that leave the device, nearest first.
-    pub tiers: Vec<TierConfig>,
-    /// A mistake that is made on purpose.
-    #[cfg(any(test, feature = "testing"))]
-    pub bug: Option<crate::Bug>,
-}
-
-/// A block in a pool. It names one use of a place: when the place is given to another block, the name means nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockId {
-    place: u32,
-    life: u32,
-}
-
-/// What is asked for together.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The key before the first of `keys`.
-    pub parent: BlockKey,
-    /// Full blocks, each the parent of the next.
-    pub keys: &'a [BlockKey],
-    /// How many partial blocks besides.
-    pub partial: u32,
-}
-
-/// How a pool stands, in blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Places without a block.
-    pub free: u32,
-    /// Blocks in use.
-    pub active: u32,
-    /// Blocks that can be used again or evicted.
-    pub inactive: u32,
-    /// All places.
-    pub total: u32,
-}
-
-impl Counts {
-    /// Places that a new block could get.
-    pub fn available(&self) -> u32 {
-        self.free + self.inactive
-    }
-
-    /// The share of places in use, from 0 to 1.
-    pub fn usage(&self) -> f64 {
-        f64::from(self.active) / f64::from(self.total.max(1))
-    }
-}
-
-/// Why an operation was refused. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PoolError {
-    /// There is no room, even if everything that nobody uses were evicted.
-    #[error("{needed} blocks are needed, {available} can be had")]
-    Full {
-        /// How many places are needed.
-        needed: u32,
-        /// How many there are.
-        available: u32,
-    },
-    /// There is no such block, or no longer.
-    #[error("{0:?} is not in the pool")]
-    Unknown(BlockId),
-    /// Nobody uses the block.
-    #[error("{0:?} is not in use")]
-    NotActive(BlockId),
-    /// The block has a key already.
-    #[error("{0:?} is full already")]
-    NotPartial(BlockId),
-    /// Several use the partial block, so it cannot become one sequence's full one.
-    #[error("{0:?} is a partial block of several sequences")]
-    SharedPartial(BlockId),
-    /// Some blocks are in use, so the pool cannot be emptied.
-    #[error("{0} blocks are in use")]
-    InUse(u32),
-}
+pub use types::{BlockId, CopyRule, Counts, PoolConfig, PoolError, PrefillCost, Use, Wanted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -366,6 +264,16 @@ impl Pool {
         Blocks(keys.iter().take_while(|key| self.by_key.contains_key(key)).count() as u32)
     }
 
+    /// What a sequence of `length` tokens with these keys would cost after its longest leading run that is there.
+    pub fn prefill_cost(&self, keys: &[BlockKey], length: Tokens, block_size: BlockSize) -> PrefillCost {
+        let reusable = length.0.saturating_sub(1) / block_size.get();
+        let cached = self.leading(&keys[..keys.len().min(reusable as usize)]);
+        PrefillCost {
+            new_blocks: Blocks(length.0.div_ceil(block_size.get()) - cached.0),
+            new_tokens: Tokens(length.0 - block_size.tokens_in(cached).0),
+        }
+    }
+
     /// How many of these, which are there, nobody uses: using them takes them from what can be evicted.
     pub fn inactive_of(&self, keys: &[BlockKey]) -> Blocks {
         let inactive = |key: &&BlockKey| {
@@ -440,146 +348,4 @@ impl Pool {
         }
         Ok(index)
     }
-
-    /// One more reference to a full block; the first one revives it.
-    fn hold(&mut self, index: u32) -> BlockId {
-        let place = &mut self.places[index as usize];
-        place.references += 1;
-        if place.references == 1 {
-            self.inactive.take(&mut self.places, index);
-            self.active += 1;
-        }
-        self.id(index)
-    }
-
-    /// A new full block.
-    fn store(&mut self, link: Link, origin: Origin<'_>) -> BlockId {
-        let equal = self.by_key.get(&link.key).copied();
-        if let Some(equal) = equal {
-            // It came earlier in the same call.
-            return self.hold(equal);
-        }
-        if !self.tiers.is_empty() {
-            self.tiers.touch(link.key);
-        }
-        let index = self.allocate();
-        let place = &mut self.places[index as usize];
-        place.kind = Kind::Full;
-        (place.key, place.parent) = (link.key, link.parent);
-        self.join_copies(index, None);
-        self.log.stored(Tier::Device, link, origin);
-        self.id(index)
-    }
-
-    /// A place with one reference, of a partial block. There is one: whoever calls has counted.
-    fn allocate(&mut self) -> u32 {
-        let index = if let Some(index) = self.freed.pop() {
-            index
-        } else if self.places.len() < self.config.capacity.0 as usize {
-            self.places.push(Place {
-                key: self.config.hasher.root(),
-                parent: self.config.hasher.root(),
-                references: 0,
-                life: 0,
-                links: Links::LOOSE,
-                copy_before: NONE,
-                copy_after: NONE,
-                kind: Kind::Free,
-            });
-            self.places.len() as u32 - 1
-        } else {
-            self.evict();
-            self.freed.pop().expect("whoever calls has counted the places")
-        };
-        let place = &mut self.places[index as usize];
-        place.references = 1;
-        place.kind = Kind::Partial;
-        self.active += 1;
-        self.log.traced(Act::Allocated, index, self.counts());
-        index
-    }
-
-    fn evict(&mut self) {
-        let Some(oldest) = self.inactive.oldest() else { return };
-        self.inactive.take(&mut self.places, oldest);
-        self.remove(oldest);
-        self.log.traced(Act::Evicted, oldest, self.counts());
-    }
-
-    /// Takes a block out that is in neither list any more.
-    fn remove(&mut self, index: u32) {
-        let Place { key, parent, kind, .. } = self.places[index as usize];
-        if kind == Kind::Full {
-            self.leave_copies(index);
-            if !self.by_key.contains_key(&key) {
-                self.tiers.write_back(Link { parent, key }, &mut self.log);
-            }
-            if !planted!(self.config, EvictionNotTold) {
-                self.log.removed(Tier::Device, key);
-            }
-        }
-        self.free(index);
-    }
-
-    fn free(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        place.kind = Kind::Free;
-        place.references = 0;
-        place.life = place.life.wrapping_add(1);
-        self.freed.push(index);
-    }
-
-    /// A copy stands behind the first one of its key, which is the one that is found.
-    fn join_copies(&mut self, index: u32, first: Option<u32>) {
-        let Some(first) = first else {
-            let key = self.places[index as usize].key;
-            self.by_key.insert(key, index);
-            return;
-        };
-        let second = self.places[first as usize].copy_after;
-        self.places[first as usize].copy_after = index;
-        let place = &mut self.places[index as usize];
-        (place.copy_before, place.copy_after) = (first, second);
-        if second != NONE {
-            self.places[second as usize].copy_before = index;
-        }
-    }
-
-    fn leave_copies(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        let (key, before, after) = (place.key, place.copy_before, place.copy_after);
-        (place.copy_before, place.copy_after) = (NONE, NONE);
-        if after != NONE {
-            self.places[after as usize].copy_before = before;
-        }
-        match (before, after) {
-            (NONE, NONE) => drop(self.by_key.remove(&key)),
-            (NONE, after) => drop(self.by_key.insert(key, after)),
-            (before, after) => self.places[before as usize].copy_after = after,
-        }
-    }
-
-    fn empty(&mut self) {
-        // Lives go on, so that ids of before stay unknown.
-        for index in 0..self.places.len() as u32 {
-            if self.places[index as usize].kind != Kind::Free {
-                let place = &mut self.places[index as usize];
-                place.links = Links::LOOSE;
-                (place.copy_before, place.copy_after) = (NONE, NONE);
-                self.free(index);
-            }
-        }
-        self.inactive = List::EMPTY;
-        self.by_key.clear();
-        self.tiers.clear();
-    }
-}
-
-/// Whether someone uses a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
-    /// Yes.
-    Active,
-    /// No.
-    Inactive,
 }

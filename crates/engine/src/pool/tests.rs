@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use homing_domain::{BlockKey, Blocks, ContentHash, HashSeed, KeyHasher, KvChange, RankId, Tier};
+use homing_domain::{ContentHash, HashSeed, KeyHasher, KvChange, RankId};
 use homing_index::Copies;
 use homing_index::testing::Oracle;
 use homing_profile::GigabytesPerSecond;
@@ -201,6 +201,22 @@ fn equal_blocks_are_copies_or_one() {
             .expect("there is room");
         let gone = pool.take_changes();
         assert_eq!(gone.len(), told, "{gone:?}");
+    }
+}
+
+#[test]
+fn a_prefill_costs_what_comes_after_the_leading_run() {
+    let mut pool = Example(Pool::new(config(10, CopyRule::Physical)));
+    pool.use_all(&[0, 1, 3]).expect("there is room");
+    let size = BlockSize::new(4).expect("it is not 0");
+    let keys = Example::wanted(&[0, 1, 2, 3]);
+    for (blocks, length, new_blocks, new_tokens) in [(4, 18, 3, 10), (2, 8, 1, 4), (2, 9, 1, 1), (0, 3, 1, 3)] {
+        let cost = pool.0.prefill_cost(&keys[..blocks], Tokens(length), size);
+        let expected = PrefillCost {
+            new_blocks: Blocks(new_blocks),
+            new_tokens: Tokens(new_tokens),
+        };
+        assert_eq!(cost, expected, "{length} tokens");
     }
 }
 

@@ -135,15 +135,12 @@ impl Store {
             link,
             links: Links::LOOSE,
         };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.places[index as usize] = place;
-                index
-            }
-            None => {
-                self.places.push(place);
-                self.places.len() as u32 - 1
-            }
+        let index = if let Some(index) = self.free.pop() {
+            self.places[index as usize] = place;
+            index
+        } else {
+            self.places.push(place);
+            self.places.len() as u32 - 1
         };
         self.order.push(&mut self.places, index);
         self.by_key.insert(link.key, index);

@@ -93,32 +93,29 @@ pub fn told(batches: &[EventBatch]) -> Vec<String> {
         });
         char::from(b'a' + place as u8)
     };
-    let mut shown = Vec::new();
-    for batch in batches {
-        let mut line = format!("{}:", batch.batch.sequence);
-        for change in &batch.batch.changes {
-            line.push(' ');
-            match change {
-                KvChange::Stored(stored) => {
-                    let parent: String = stored.parent.iter().map(|label| letter(label.get())).collect();
-                    let blocks: Vec<char> = stored.blocks.iter().map(|block| letter(block.label.get())).collect();
-                    line += &match (&blocks[..], parent.is_empty()) {
-                        ([one], _) => format!("{parent}+{one}"),
-                        ([first, rest @ ..], true) => format!("+{first}({})", rest.iter().collect::<String>()),
-                        (all, _) => format!("{parent}+({})", all.iter().collect::<String>()),
-                    };
-                }
-                KvChange::Removed(removed) => {
-                    let blocks: Vec<char> = removed.labels.iter().map(|label| letter(label.get())).collect();
-                    line += &match &blocks[..] {
-                        [one] => format!("-{one}"),
-                        all => format!("-({})", all.iter().collect::<String>()),
-                    };
-                }
-                KvChange::Cleared(_) => line += "cleared",
+    let mut describe = |change: &KvChange| match change {
+        KvChange::Stored(stored) => {
+            let parent: String = stored.parent.iter().map(|label| letter(label.get())).collect();
+            let blocks: Vec<char> = stored.blocks.iter().map(|block| letter(block.label.get())).collect();
+            match (&blocks[..], parent.is_empty()) {
+                ([one], _) => format!("{parent}+{one}"),
+                ([first, rest @ ..], true) => format!("+{first}({})", rest.iter().collect::<String>()),
+                (all, _) => format!("{parent}+({})", all.iter().collect::<String>()),
             }
         }
-        shown.push(line);
+        KvChange::Removed(removed) => {
+            let blocks: Vec<char> = removed.labels.iter().map(|label| letter(label.get())).collect();
+            match &blocks[..] {
+                [one] => format!("-{one}"),
+                all => format!("-({})", all.iter().collect::<String>()),
+            }
+        }
+        KvChange::Cleared(_) => "cleared".to_owned(),
+    };
+    let mut shown = Vec::new();
+    for batch in batches {
+        let changes: Vec<String> = batch.batch.changes.iter().map(&mut describe).collect();
+        shown.push(format!("{}: {}", batch.batch.sequence, changes.join(" ")));
     }
     shown
 }
