@@ -39,7 +39,7 @@ pub use choices::{CacheView, LogLevel, role_name};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, colour, load};
+pub use load::{Colour, colour, load, read_text};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
 pub use worker::{Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, WorkerDefaults, WorkerLabel, WorkerSpec};

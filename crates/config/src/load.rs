@@ -49,6 +49,11 @@ pub fn colour(is_terminal: bool) -> Colour {
     }
 }
 
+/// Reads a file of text that a flag names, such as a profile.
+pub fn read_text(path: impl Into<PathBuf>) -> Result<FileText, Rejected> {
+    read_file(path.into())
+}
+
 fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
     match fs::read_to_string(&path) {
         Ok(text) => Ok(FileText {

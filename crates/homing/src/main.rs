@@ -7,6 +7,7 @@ mod agent;
 mod demo;
 mod index;
 mod logs;
+mod profile;
 mod service;
 mod show;
 #[cfg(feature = "sim")]
@@ -56,7 +57,8 @@ fn command() -> Command {
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
         .subcommand(flags::with_flags(config))
-        .subcommand(metrics);
+        .subcommand(metrics)
+        .subcommand(profile::command());
     #[cfg(feature = "sim")]
     let homing = homing.subcommand(sim::command());
     homing
@@ -76,6 +78,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             print(&printed)?;
             sim::judge(verdict)
         }
+        Some(("profile", matches)) => print(&profile::run(matches)?),
         _ => unreachable!("clap knows no other subcommand"),
     }
 }

@@ -163,3 +163,51 @@ fn reference_pages_are_printed() {
     assert!(out(&homing("config --reference", &[])).starts_with("# Settings\n"));
     assert!(out(&homing("metrics", &[])).starts_with("# Metrics\n"));
 }
+
+#[test]
+fn profiles_are_listed_and_shown() {
+    let listed = out(&homing("profile list", &[]));
+    assert_eq!(listed.lines().count(), 2);
+    assert!(
+        listed.starts_with("h200-llama-3.1-8b  llama-3.1-8b on NVIDIA H200\n"),
+        "{listed}"
+    );
+
+    let shown = out(&homing("profile show h200-qwen3-32b", &[]));
+    assert!(
+        shown.contains("qwen3-32b on NVIDIA H200") && shown.contains("of which cached"),
+        "{shown}"
+    );
+    let printed = out(&homing("profile show h200-llama-3.1-8b --overhead-ms 0 --json", &[]));
+    let object: serde_json::Value = serde_json::from_str(&printed).expect("one JSON object");
+    assert_eq!(object["kv_bytes_per_token"], 131_072);
+    let prefill = object["prefill"].as_array().expect("a table");
+    let whole = prefill
+        .iter()
+        .find(|row| row["tokens"] == 8192 && row["cached"] == 0)
+        .expect("it is there");
+    assert!(
+        (200.0..250.0).contains(&whole["ms"].as_f64().expect("a number")),
+        "{whole}"
+    );
+    let decode = object["decode"].as_array().expect("a table");
+    assert!(
+        decode
+            .iter()
+            .any(|row| row["sequences"] == 64 && row["context"] == 2048),
+        "{object}"
+    );
+}
+
+#[test]
+fn a_profile_of_ones_own_is_shown_or_refused_with_its_place() {
+    let text = include_str!("../../profile/profiles/h200-qwen3-32b.json");
+    let own = file("own.json", &text.replace("\"qwen3-32b\"", "\"my-model\""));
+    let shown = out(&homing(&format!("profile show --file {}", own.display()), &[]));
+    assert!(shown.contains("my-model on NVIDIA H200"), "{shown}");
+    let wrong = file("wrong.json", &text.replace("\"layers\": 64", "\"layers\": 0"));
+    let said = error(&homing(&format!("profile show --file {}", wrong.display()), &[]));
+    assert!(said.contains("wrong.json: shape.layers is 0"), "{said}");
+    assert!(error(&homing("profile show h100", &[])).contains("there is no profile named \"h100\""));
+    assert!(error(&homing("profile show --file nowhere.json", &[])).contains("nowhere.json"));
+}

@@ -1,0 +1,47 @@
+//! Would the tests notice? Mistakes that can be switched on one by one; each must be found.
+
+/// A mistake of the kind that models of engines make.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// A second copy of a block is not told when it comes, though it is when it goes.
+    CopyNotTold,
+    /// An eviction is not told.
+    EvictionNotTold,
+    /// A sequence that is cancelled in mid-step keeps its last block.
+    CancelLeaks,
+    /// A prompt that is wholly cached is not computed at all.
+    NothingComputed,
+    /// What was generated before a preemption is generated anew, with another text.
+    PreemptionForgets,
+    /// A batch of events takes the number of the one before.
+    NumberRepeated,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::CopyNotTold,
+        Self::EvictionNotTold,
+        Self::CancelLeaks,
+        Self::NothingComputed,
+        Self::PreemptionForgets,
+        Self::NumberRepeated,
+    ];
+}
+
+/// Whether a mistake is switched on. In production this is the constant `false`.
+macro_rules! planted {
+    ($config:expr, $bug:ident) => {{
+        #[cfg(any(test, feature = "testing"))]
+        let planted = $config.bug == Some($crate::Bug::$bug);
+        #[cfg(not(any(test, feature = "testing")))]
+        let planted = {
+            let _ = &$config;
+            false
+        };
+        planted
+    }};
+}
+pub(crate) use planted;
