@@ -126,18 +126,13 @@ class Agent(Service):
 
 
 def worker(engine, agent=None):
-    """A worker in the syntax of the command line."""
-    parts = [
-        engine.ports.url,
-        f"events={engine.ports.events_endpoint}",
-        f"replay={engine.ports.replay_endpoint}",
-        f"model={MODEL}",
-        f"block-size={engine.block_size}",
-        f"dialect={engine.dialect}",
-    ]
+    """A worker in the syntax of the command line: listened to by an agent, or directly."""
     if agent is not None:
-        parts.append(f"agent={agent.url}")
-    return ",".join(parts)
+        source = [f"agent={agent.url}"]
+    else:
+        source = [f"events={engine.ports.events_endpoint}", f"replay={engine.ports.replay_endpoint}"]
+    facts = [f"model={MODEL}", f"block-size={engine.block_size}", f"dialect={engine.dialect}"]
+    return ",".join([engine.ports.url, *source, *facts])
 
 
 def same_worker(name, engine):

@@ -183,6 +183,12 @@ impl Rank {
         let Work::Repairing(repair) = &mut self.work else {
             return;
         };
+        let known = self.serving.history.verdict(batch.sequence, batch.digest);
+        if self.draft.is_some() && known == Verdict::Different && !planted!(shared.config, RestartTakenForGap) {
+            // What is being built is of another life than what is shown.
+            self.restart(now_ms, None, shared);
+            return;
+        }
         let target = self.draft.as_ref().unwrap_or(&self.serving);
         let observation = target.cursor.observe(batch.sequence);
         if target.cursor.position().is_none() {
@@ -245,7 +251,7 @@ impl Rank {
             self.note_clear(&batch, shared);
         }
         self.note_heard(batch.sequence);
-        self.counters.applied += 1;
+        self.count(&batch);
     }
 
     fn replay_ended(&mut self, now_ms: u64, shared: &mut Shared) {

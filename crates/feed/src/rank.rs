@@ -7,7 +7,7 @@
 //!
 //! What is done when something is missing is in `mend.rs`.
 
-use homing_domain::{KvBatch, RankId, Sequence};
+use homing_domain::{KvBatch, KvChange, RankId, Sequence};
 use homing_index::{IndexError, Slot};
 
 use crate::buffer::{Buffer, Pushed};
@@ -324,13 +324,25 @@ impl Rank {
     }
 
     fn applied(&mut self, batch: KvBatch, shared: &mut Shared) {
-        self.counters.applied += 1;
+        self.count(&batch);
         if batch.is_barrier() {
             self.counters.barriers += 1;
             self.drift.forget();
         }
         let rank = self.id;
         shared.notice(|| Notice::Applied { rank, batch });
+    }
+
+    pub(crate) fn count(&mut self, batch: &KvBatch) {
+        self.counters.applied += 1;
+        for change in &batch.changes {
+            let counter = match change {
+                KvChange::Stored(_) => &mut self.counters.stored,
+                KvChange::Removed(_) => &mut self.counters.removed,
+                KvChange::Cleared(_) => &mut self.counters.cleared,
+            };
+            *counter += 1;
+        }
     }
 
     /// Whether the whole worker was cleared after this batch was sent.

@@ -61,6 +61,12 @@ impl Why {
 pub struct Counters {
     /// Batches applied.
     pub applied: u64,
+    /// Changes in them that stored blocks.
+    pub stored: u64,
+    /// Changes in them that removed blocks.
+    pub removed: u64,
+    /// Changes in them that emptied a rank or a tier.
+    pub cleared: u64,
     /// Gaps found.
     pub gaps: u64,
     /// Batches that came again, or late, and were not applied.

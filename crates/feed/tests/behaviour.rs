@@ -544,6 +544,29 @@ mod restarts {
     }
 
     #[test]
+    fn an_engine_that_has_said_less_than_before_its_restart_is_found_by_what_it_said() {
+        let mut bed = Bed::live(Recovery::Replay, 5);
+        bed.say(Input::Disconnected(RANK));
+        bed.say(Input::Connected(RANK));
+        for _ in 0..2 {
+            let (ask, _) = bed.asked();
+            bed.replay(ask, []);
+        }
+        let (ask, _) = bed.asked();
+        assert_eq!(bed.held(), upto(5));
+        bed.part(ask, Part::Batch(store(2, 0)));
+        assert_eq!(
+            (bed.held(), bed.status().counters.restarts),
+            (vec![], 1),
+            "void at once"
+        );
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::Replay { from: Sequence(0) });
+        bed.replay(ask, (0..=2).map(|number| store(2, number)));
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(2)));
+    }
+
+    #[test]
     fn a_source_that_keeps_nothing_is_reset_on_every_connect() {
         let mut bed = Bed::live(Recovery::LiveOnly, 5);
         bed.say(Input::Disconnected(RANK));

@@ -72,6 +72,9 @@ macro_rules! twin {
 
 twin!(
     applied,
+    stored,
+    removed,
+    cleared,
     gaps,
     repeats,
     restarts,

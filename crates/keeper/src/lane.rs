@@ -96,6 +96,8 @@ struct Listener {
     decoder: Option<Decoder>,
     writer: mpsc::Sender<Order>,
     trouble: Trouble,
+    /// Whether what it said last was wrong.
+    is_troubled: bool,
     /// The data-parallel rank that its stream says it is of.
     dp: Option<DpRank>,
     /// The last batch of an engine that is polled.
@@ -121,6 +123,7 @@ impl Lane {
                     decoder: decoder.map(Decoder::new),
                     writer,
                     trouble,
+                    is_troubled: false,
                     dp: None,
                     newest: None,
                 };
@@ -201,8 +204,7 @@ impl Listener {
             Ok(read) => read,
             Err(error) => {
                 metrics.wire.broken_batches.add(1);
-                self.trouble
-                    .set(Some(format!("batch {sequence} cannot be read: {error}")));
+                self.complain(format!("batch {sequence} cannot be read: {error}"));
                 return Read::Broken;
             }
         };
@@ -217,8 +219,7 @@ impl Listener {
             Ok(all) => all,
             Err(error) => {
                 metrics.wire.broken_batches.add(1);
-                self.trouble
-                    .set(Some(format!("an answer of the engine cannot be read: {error}")));
+                self.complain(format!("an answer of the engine cannot be read: {error}"));
                 self.pass(Input::Overflowed { rank, highest: None });
                 return;
             }
@@ -235,22 +236,31 @@ impl Listener {
     }
 
     fn check(&mut self, decoded: Decoded) -> Read {
-        if let Some(refusal) = decoded.refused {
-            self.trouble.set(Some(refusal.to_string()));
+        if let (Some(known), Some(said)) = (self.dp, decoded.dp)
+            && known != said
+        {
+            self.complain(format!(
+                "batches of data-parallel ranks {} and {} come on one port: give each rank a port of its own (ranks=N \
+                 counts ports up from the first)",
+                known.0, said.0
+            ));
+            return Read::Foreign;
         }
-        match (self.dp, decoded.dp) {
-            (Some(known), Some(said)) if known != said => {
-                self.trouble.set(Some(format!(
-                    "batches of data-parallel ranks {} and {} come on one port: give each rank a port of its own \
-                     (ranks=N counts ports up from the first)",
-                    known.0, said.0
-                )));
-                Read::Foreign
+        self.dp = self.dp.or(decoded.dp);
+        match decoded.refused {
+            Some(refusal) => self.complain(refusal.to_string()),
+            None if self.is_troubled => {
+                self.is_troubled = false;
+                self.trouble.set(None);
             }
-            (_, said) => {
-                self.dp = self.dp.or(said);
-                Read::Batch(decoded.batch)
-            }
+            None => {}
         }
+        Read::Batch(decoded.batch)
+    }
+
+    /// What is wrong with what it says; until it says something that is right.
+    fn complain(&mut self, words: String) {
+        self.is_troubled = true;
+        self.trouble.set(Some(words));
     }
 }

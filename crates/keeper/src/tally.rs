@@ -7,7 +7,7 @@ use std::time::Duration;
 use homing_domain::RankId;
 use homing_feed::{Counters, Feed, State};
 use homing_index::Stats;
-use homing_telemetry::{Metrics, RepairKind, Skip, ViewState};
+use homing_telemetry::{Change, Metrics, RepairKind, Skip, ViewState};
 use homing_wire::Decoded;
 
 /// What was told already.
@@ -89,6 +89,10 @@ impl Tally {
 fn tell_rank(told: &Counters, now: &Counters, metrics: &Metrics) {
     let to = &metrics.feed;
     to.applied_batches.add(now.applied - told.applied);
+    let events = &metrics.index.applied_events;
+    events.of(Change::Stored).add(now.stored - told.stored);
+    events.of(Change::Removed).add(now.removed - told.removed);
+    events.of(Change::Cleared).add(now.cleared - told.cleared);
     to.found_gaps.add(now.gaps - told.gaps);
     to.repeated_batches.add(now.repeats - told.repeats);
     to.engine_restarts.add(now.restarts - told.restarts);
