@@ -49,7 +49,9 @@ impl Feed {
             Input::Left(rank) => self.left(rank),
             Input::WorkerLeft(worker) => {
                 let ranks: Vec<RankId> = self.ranks_of(worker).collect();
-                ranks.into_iter().for_each(|rank| self.left(rank));
+                for rank in ranks {
+                    self.left(rank);
+                }
             }
             Input::Connected(rank) => self.with(rank, |rank, shared| rank.connected(now_ms, shared)),
             Input::Disconnected(rank) => self.with(rank, |rank, shared| rank.disconnected(now_ms, shared)),
@@ -191,7 +193,7 @@ impl Feed {
             let siblings = self.ranks_of(clear.worker).filter(|rank| *rank != clear.rank);
             for sibling in siblings.collect::<Vec<RankId>>() {
                 self.with(sibling, |rank, shared| {
-                    rank.cleared_by_sibling(now_ms, clear.sent_ms, shared)
+                    rank.cleared_by_sibling(now_ms, clear.sent_ms, shared);
                 });
             }
         }

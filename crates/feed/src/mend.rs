@@ -459,7 +459,6 @@ impl Rank {
         }
         match &self.work {
             Work::Repairing(repair) => match repair.phase {
-                Phase::Queued => {}
                 Phase::Asked { since_ms, heard_ms } => {
                     let is_silent = now_ms.saturating_sub(heard_ms) >= config.repair_timeout_ms;
                     if is_silent || now_ms.saturating_sub(since_ms) >= config.repair_limit_ms {
@@ -467,7 +466,7 @@ impl Rank {
                     }
                 }
                 Phase::BackingOff { until_ms } if now_ms >= until_ms => self.ask_again(now_ms, shared),
-                Phase::BackingOff { .. } => {}
+                Phase::Queued | Phase::BackingOff { .. } => {}
             },
             Work::Failed { since_ms } if now_ms.saturating_sub(*since_ms) >= config.retry_after_ms => {
                 self.mend(now_ms, shared);
