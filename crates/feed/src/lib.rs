@@ -19,6 +19,7 @@
 
 mod buffer;
 mod bugs;
+mod clears;
 mod config;
 mod cursor;
 mod drift;

@@ -15,9 +15,9 @@ use crate::bugs::planted;
 use crate::cursor::{Cursor, Observation};
 use crate::drift::Drift;
 use crate::history::Verdict;
-use crate::protocol::{ClearReach, Coverage, Identity, Notice, Recovery, Source};
+use crate::protocol::{Coverage, Identity, Notice, Recovery, Source};
 use crate::repair::{Goal, Repair};
-use crate::shared::{Shared, WorkerClear};
+use crate::shared::Shared;
 use crate::status::{Counters, RankStatus, State, Why};
 use crate::track::Track;
 
@@ -345,23 +345,6 @@ impl Rank {
         }
     }
 
-    /// Whether the whole worker was cleared after this batch was sent.
-    pub(crate) fn is_before_clear(&self, batch: &KvBatch) -> bool {
-        batch.sent_ms.is_some() && batch.sent_ms < self.cleared_ms
-    }
-
-    /// If this batch cleared the whole worker, all of it is told.
-    pub(crate) fn note_clear(&mut self, batch: &KvBatch, shared: &mut Shared) {
-        if batch.is_barrier() && self.source.clear_reach == ClearReach::Worker {
-            self.cleared_ms = self.cleared_ms.max(batch.sent_ms);
-            shared.worker_clears.push(WorkerClear {
-                worker: self.id.worker,
-                rank: self.id,
-                sent_ms: batch.sent_ms,
-            });
-        }
-    }
-
     /// The index refused: only possible if it has run out of slots. The rank takes another.
     fn rebuild_slot(&mut self, now_ms: u64, shared: &mut Shared) {
         if self.retake_slot(shared).is_ok() {
@@ -371,7 +354,7 @@ impl Rank {
         }
     }
 
-    fn retake_slot(&mut self, shared: &mut Shared) -> Result<(), IndexError> {
+    pub(crate) fn retake_slot(&mut self, shared: &mut Shared) -> Result<(), IndexError> {
         // It may be gone already; that is what is wanted.
         let _ = shared.index.drop_rank(self.serving.slot);
         self.serving.slot = shared.index.add_rank(self.id, self.source.copies)?;
@@ -502,68 +485,6 @@ impl Rank {
                 self.mend(now_ms, shared);
             }
         }
-    }
-
-    /// A barrier on a sibling's stream emptied this rank as well.
-    pub(crate) fn cleared_by_sibling(&mut self, now_ms: u64, sent_ms: Option<u64>, shared: &mut Shared) {
-        match sent_ms {
-            None => self.cleared_now(now_ms, shared),
-            Some(_) if sent_ms <= self.cleared_ms => {}
-            Some(sent_ms) => self.cleared_at(now_ms, sent_ms, shared),
-        }
-    }
-
-    /// What was sent before the clear and is heard after it cannot be told from what was sent after it.
-    fn cleared_now(&mut self, now_ms: u64, shared: &mut Shared) {
-        self.abandon(shared);
-        self.buffer.clear();
-        self.empty_serving(shared);
-        self.serving.cursor = Cursor::Invalidated {
-            before: self.serving.cursor.position(),
-        };
-        self.serving.coverage = Coverage::Complete;
-        if self.link == Link::Up && !self.has_heard_all() && self.source.recovery != Recovery::LiveOnly {
-            self.mend(now_ms, shared);
-        }
-    }
-
-    /// What was sent before the clear is not applied any more, so what is under way can go on. What was sent before it and
-    /// what was sent after it may be in the view together, if it is told late: then the view must be built anew.
-    fn cleared_at(&mut self, now_ms: u64, sent_ms: u64, shared: &mut Shared) {
-        self.cleared_ms = Some(sent_ms);
-        if self.serving.may_be_after(sent_ms) {
-            self.serving.is_doubted = true;
-        } else {
-            self.empty_serving(shared);
-            if self.serving.cursor != Cursor::Initial {
-                self.serving.coverage = Coverage::Complete;
-            }
-        }
-        let is_doubted = self.serving.is_doubted || self.serving.cursor == Cursor::Initial;
-        let begins_again = match (&self.work, &mut self.draft) {
-            (Work::Repairing(_), Some(draft)) if draft.may_be_after(sent_ms) => true,
-            (Work::Repairing(_), Some(draft)) => draft.empty(shared).is_err(),
-            (Work::Repairing(repair), None) => {
-                repair.goal == Goal::List || (is_doubted && repair.goal != Goal::Rebuild)
-            }
-            (Work::Steady, _) => is_doubted,
-            (Work::Failed { .. }, _) => false,
-        };
-        match self.source.recovery {
-            Recovery::LiveOnly if is_doubted => self.reset(now_ms, None, shared),
-            Recovery::Replay | Recovery::List if begins_again => self.restore(now_ms, shared),
-            _ => {}
-        }
-    }
-
-    fn empty_serving(&mut self, shared: &mut Shared) {
-        self.epoch += 1;
-        self.drift.forget();
-        if self.serving.empty(shared).is_err() {
-            let _ = self.retake_slot(shared);
-        }
-        let rank = self.id;
-        shared.notice(|| Notice::Replaced(rank));
     }
 
     /// The rank is gone.

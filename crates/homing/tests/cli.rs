@@ -211,3 +211,36 @@ fn a_profile_of_ones_own_is_shown_or_refused_with_its_place() {
     assert!(error(&homing("profile show h100", &[])).contains("there is no profile named \"h100\""));
     assert!(error(&homing("profile show --file nowhere.json", &[])).contains("nowhere.json"));
 }
+
+#[test]
+fn one_simulated_world_is_repeated_by_its_seed() {
+    let trace = || out(&homing("sim feed --seed 3 --trace", &[]));
+    let first = trace();
+    assert!(
+        first.starts_with("Setup {") && first.contains("Discovered"),
+        "{first:.200}"
+    );
+    assert_eq!(first, trace());
+}
+
+#[test]
+fn the_simulation_prints_one_object_with_targets() {
+    let printed = out(&homing("sim feed --seeds 4 --bug stale-applied --json", &[]));
+    let object: serde_json::Value = serde_json::from_str(&printed).expect("one JSON object");
+    let target = &object["targets"][0];
+    assert_eq!(target["name"], "planted bugs found");
+    assert_eq!(
+        (&target["ours"], &target["goal"], &target["met"]),
+        (&1.into(), &1.into(), &true.into())
+    );
+    assert_eq!(object["planted_bugs"][0]["bug"], "stale-applied");
+}
+
+#[test]
+fn a_bug_that_is_not_known_is_an_error_that_names_those_that_are() {
+    let error = error(&homing("sim feed --bug nonsense", &[]));
+    assert!(
+        error.contains("nonsense") && error.contains("restart-taken-for-gap"),
+        "{error}"
+    );
+}

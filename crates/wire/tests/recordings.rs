@@ -17,15 +17,15 @@ const ENGINES: [(&str, Dialect, u32); 2] = [
 
 fn recording(engine: &str, what: &str) -> Vec<Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/captures");
-    split(&fs::read(folder.join(format!("{engine}-{what}.bin"))).unwrap())
+    split(&fs::read(folder.join(format!("{engine}-{what}.bin"))).expect("the recording is there"))
 }
 
 /// Decodes all of a live recording, with nothing left out.
 fn decoded(engine: (&str, Dialect, u32), what: &str) -> Vec<Decoded> {
     let mut reader = decoder(engine.1, engine.2);
     let read = |frames: Vec<Vec<u8>>| {
-        let message = envelope::live(&frames).unwrap();
-        let decoded = reader.decode(message.sequence, message.payload).unwrap();
+        let message = envelope::live(&frames).expect("a live message");
+        let decoded = reader.decode(message.sequence, message.payload).expect("a batch");
         assert!(decoded.skipped.is_empty(), "{} {what}: {:?}", engine.0, decoded.skipped);
         assert_eq!(decoded.refused, None);
         decoded

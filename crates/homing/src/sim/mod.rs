@@ -3,6 +3,7 @@
 
 mod report;
 
+use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
@@ -107,7 +108,7 @@ fn trace(seed: u64, bug: Option<homing_feed::Bug>) -> (String, Verdict) {
     text.push('\n');
     let verdict = match outcome.violation {
         Some(violation) => {
-            text.push_str(&format!("\n{violation}\n"));
+            let _ = writeln!(text, "\n{violation}");
             Verdict::Wrong
         }
         None => Verdict::Well,

@@ -61,9 +61,10 @@ impl Report {
 
     /// Whether all goals were met.
     pub fn verdict(&self) -> Verdict {
-        match self.targets().iter().all(Target::is_met) {
-            true => Verdict::Well,
-            false => Verdict::Wrong,
+        if self.targets().iter().all(Target::is_met) {
+            Verdict::Well
+        } else {
+            Verdict::Wrong
         }
     }
 

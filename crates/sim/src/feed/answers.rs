@@ -4,9 +4,10 @@ use homing_domain::{RankId, Sequence};
 use homing_feed::{Ask, AskId, Coverage, Input, ListHead, Part, Recovery, Reply, What};
 
 use super::checker::Check;
+use super::events::{Event, Place, To};
 use super::faults::Fault;
 use super::router::Wanted;
-use super::world::{Event, Place, To, World};
+use super::world::World;
 
 /// What may befall an answer.
 const MISHAPS: [Fault; 10] = [
@@ -25,7 +26,7 @@ const MISHAPS: [Fault; 10] = [
 impl World {
     /// A question arrives at its source.
     pub(super) fn asked(&mut self, to: To, ask: Ask) {
-        let place = self.place_of(ask.rank);
+        let place = Place::of(ask.rank);
         if self.workers[place.worker].setup.recovery == Recovery::LiveOnly {
             let words = "a source that cannot answer was asked".to_owned();
             self.violate(Check::Bounds, to.router, Some(ask.rank), words);
@@ -45,7 +46,7 @@ impl World {
     }
 
     fn respond(&mut self, to: To, ask: Ask, mishap: Option<Fault>) {
-        let place = self.place_of(ask.rank);
+        let place = Place::of(ask.rank);
         let stranger = self.stranger(place);
         let mishap = mishap.filter(|mishap| *mishap != Fault::AnswerForeign || stranger.is_some());
         let about = match (mishap, stranger) {

@@ -1,9 +1,10 @@
 //! What must be true after every single step? Limits, notices, ends of repairs; and what the log keeps of a step.
 
-use homing_domain::RankId;
+use homing_domain::{KvBatch, RankId, Sequence};
 use homing_feed::{Input, Notice, Part, RankStatus, State};
 
 use super::checker::{Check, describe};
+use super::events::Place;
 use super::world::World;
 
 impl World {
@@ -68,9 +69,26 @@ impl World {
         }
     }
 
+    /// Whether a batch that is about to be heard clears everything and is the newest of all.
+    pub(super) fn is_enough(&self, router: usize, place: Place, batch: &KvBatch) -> bool {
+        let newest = self.workers[place.worker].stream(place.rank).newest();
+        let status = self.routers[router].feed.status(self.now_ms, self.id(place));
+        let is_ahead = |status: RankStatus| status.cursor.max(status.highest) < Some(batch.sequence);
+        batch.is_barrier() && newest == Some((batch.sequence, batch.digest)) && status.is_some_and(is_ahead)
+    }
+
+    /// After it was heard.
+    pub(super) fn check_clear(&mut self, router: usize, place: Place, sequence: Sequence) {
+        let status = self.routers[router].feed.status(self.now_ms, self.id(place));
+        if let Some(status) = status.filter(|status| (status.state, status.cursor) != (State::Live, Some(sequence))) {
+            let found = describe(&status, &format!("{sequence} cleared everything"));
+            self.violate(Check::ClearIsEnough, router, Some(status.rank), found);
+        }
+    }
+
     /// The highest number that the feed was told of over this subscription, if the view has not read so far.
-    fn unread(&self, router: usize, status: &RankStatus) -> Option<homing_domain::Sequence> {
-        let place = self.place_of(status.rank);
+    fn unread(&self, router: usize, status: &RankStatus) -> Option<Sequence> {
+        let place = Place::of(status.rank);
         let link = self.routers[router].links.get(&status.rank)?;
         let subscription = link.subscription?;
         let is_present = self.workers[place.worker].stream(place.rank).life == subscription.life;

@@ -8,8 +8,9 @@ use homing_index::Answer;
 
 use super::cache::Entry;
 use super::campaign::bug_name;
+use super::events::Place;
 use super::views::View;
-use super::world::{Place, World};
+use super::world::World;
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Check {
     ReadAllItHeard,
     /// A view that replaces another is whole.
     WholeWhenShown,
+    /// A clear of all tiers makes everything right at once.
+    ClearIsEnough,
     /// What is passed on to others is what happened to the view.
     Notices,
     /// Limits are kept.
@@ -49,6 +52,7 @@ impl Check {
             Self::Lookup => "a lookup agrees with what the source held within the lag",
             Self::ReadAllItHeard => "a live view has read every batch that its feed was told of",
             Self::WholeWhenShown => "a view that takes the place of another has read all that its feed was told of",
+            Self::ClearIsEnough => "the newest batch, if it clears all tiers, is applied at once and ends every repair",
             Self::Notices => "notices tell all that happens to a view",
             Self::Bounds => "limits are kept",
             Self::RepairsEnd => "every repair ends",
@@ -140,7 +144,7 @@ impl World {
             return;
         };
         let from_ms = self.now_ms.saturating_sub(self.setup.lag_ms());
-        let place = self.place_of(rank);
+        let place = Place::of(rank);
         if let Some(found) = self.too_much(router, place, &view, from_ms) {
             self.violate(Check::NotTooMuch, router, Some(rank), describe(status, &found));
         }
@@ -206,8 +210,8 @@ impl World {
     /// what it emptied: the earliest such moment.
     pub(super) fn excused_since(&self, router: usize, place: Place) -> u64 {
         let of_sibling =
-            |clear: &&super::world::WorkerClear| clear.place.worker == place.worker && clear.place != place;
-        let unread = |clear: &&super::world::WorkerClear| {
+            |clear: &&super::events::WorkerClear| clear.place.worker == place.worker && clear.place != place;
+        let unread = |clear: &&super::events::WorkerClear| {
             let status = self.routers[router].feed.status(self.now_ms, self.id(clear.place));
             let worker = &self.workers[place.worker];
             let is_of_this_life = worker.stream(clear.place.rank).life == clear.life;
@@ -224,7 +228,7 @@ impl World {
 
     /// Readers look up one chain, and must not be told more or less than the source held.
     fn wrong_lookup(&self, router: usize, status: &RankStatus, must_be_complete: bool) -> Option<String> {
-        let place = self.place_of(status.rank);
+        let place = Place::of(status.rank);
         let truth = &self.workers[place.worker].ranks[place.rank].truth;
         let leaf = self.blocks.any(self.inputs.wrapping_mul(0x9e37_79b9) >> 8)?;
         let path = self.blocks.path(leaf);

@@ -190,9 +190,9 @@ impl Worker {
         self.clock_ms += rng.pick([0, 500_000]);
         for place in 0..self.ranks.len() {
             let salt = self.salt(place);
-            let ring = self.setup.ring;
+            let stream = Stream::new(lives.fresh(), self.setup.ring);
             let rank = &mut self.ranks[place];
-            rank.stream = Stream::new(lives.fresh(), ring);
+            rank.stream = stream;
             rank.salt = salt;
             rank.idle_until_ms = 0;
         }
@@ -226,9 +226,9 @@ impl Worker {
             let rank = &mut self.ranks[place];
             let kind = near.rng.below(100);
             let change = match kind {
-                0..50 if !is_full => store(&mut rank.cache, salt, near),
+                0..50 if !is_full => Some(store(&mut rank.cache, salt, near)),
                 50..62 if !is_full => store_again(&mut rank.cache, salt, near),
-                62..97 | 0..62 => remove(&mut rank.cache, salt, near),
+                0..97 => remove(&mut rank.cache, salt, near),
                 _ => clear_tier(&mut rank.cache, near),
             };
             changes.extend(change);
@@ -249,7 +249,7 @@ impl Worker {
         let (salt, cache) = (self.ranks[place].salt, &mut self.ranks[place].cache);
         let mut changes = vec![KvChange::Cleared(ClearScope::AllTiers)];
         if near.rng.chance(300) {
-            changes.extend(store(cache, salt, near));
+            changes.push(store(cache, salt, near));
         }
         self.say(place, changes, near)
     }
@@ -309,7 +309,7 @@ impl AgentRank {
 }
 
 /// A chain that continues what is held, or begins anew.
-fn store(cache: &mut Cache, salt: Salt, near: &mut Surroundings<'_>) -> Option<KvChange> {
+fn store(cache: &mut Cache, salt: Salt, near: &mut Surroundings<'_>) -> KvChange {
     let held = any_entry(cache, near.rng).map(|entry| entry.0);
     let parent = held.filter(|_| near.rng.chance(700));
     let root = near.blocks.root();
@@ -320,8 +320,10 @@ fn store(cache: &mut Cache, salt: Salt, near: &mut Surroundings<'_>) -> Option<K
         let choice = near.rng.below(3);
         keys.push(near.blocks.child(before, choice));
     }
-    keys.iter().for_each(|key| cache.store(near.blocks, (*key, tier)));
-    Some(stored(parent, &keys, tier, salt, near.blocks))
+    for key in &keys {
+        cache.store(near.blocks, (*key, tier));
+    }
+    stored(parent, &keys, tier, salt, near.blocks)
 }
 
 /// Another copy of what is held, perhaps on another tier.
@@ -343,7 +345,9 @@ fn remove(cache: &mut Cache, salt: Salt, near: &mut Surroundings<'_>) -> Option<
     let entries: Vec<Entry> = cache.entries().keys().filter(on_tier).copied().collect();
     let (start, count) = (near.rng.place(entries.len()), near.rng.between(1, 3) as usize);
     let gone: Vec<Entry> = entries.into_iter().skip(start).take(count).collect();
-    gone.iter().for_each(|entry| cache.remove(*entry));
+    for entry in &gone {
+        cache.remove(*entry);
+    }
     Some(KvChange::Removed(Removed {
         labels: gone.iter().map(|(key, _)| salt.label(*key)).collect(),
         tier,

@@ -4,8 +4,9 @@ use homing_domain::RankId;
 use homing_feed::{Coverage, Input, RankStatus, Recovery, State};
 
 use super::checker::{Check, describe};
+use super::events::Place;
 use super::views::View;
-use super::world::{Place, World};
+use super::world::World;
 
 impl World {
     /// The faults are long over and nothing happens: every view is what its source has, or honestly a part of it. It may

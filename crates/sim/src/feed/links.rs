@@ -6,13 +6,14 @@
 use homing_domain::Sequence;
 use homing_feed::{Input, Recovery, Source};
 
+use super::events::{Event, Place, To};
 use super::faults::Fault;
 use super::router::{Link, Message, Subscription};
-use super::world::{Event, Place, To, World};
+use super::world::World;
 
 impl World {
     /// A source says something to all who listen.
-    pub(super) fn publish(&mut self, place: Place, message: Message) {
+    pub(super) fn publish(&mut self, place: Place, message: &Message) {
         let (rank, life) = (self.id(place), self.workers[place.worker].stream(place.rank).life);
         for router in 0..self.routers.len() {
             let Some(link) = self.routers[router].links.get(&rank) else {
@@ -67,7 +68,7 @@ impl World {
         let worker = &self.workers[place.worker];
         if worker.setup.recovery == Recovery::List && worker.is_up() {
             let (identity, newest) = (worker.identity(), worker.stream(place.rank).newest());
-            self.publish(place, Message::Heartbeat { identity, newest });
+            self.publish(place, &Message::Heartbeat { identity, newest });
         }
     }
 
@@ -143,7 +144,12 @@ impl World {
             }
             Message::Batch(batch) => {
                 self.note_told(to.router, place, Some(batch.sequence));
+                let is_enough = self.is_enough(to.router, place, &batch);
+                let sequence = batch.sequence;
                 self.tell(to.router, Input::Heard { rank, batch });
+                if is_enough {
+                    self.check_clear(to.router, place, sequence);
+                }
             }
             Message::Heartbeat { identity, newest } => {
                 self.note_told(to.router, place, newest.map(|(sequence, _)| sequence));

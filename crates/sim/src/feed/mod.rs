@@ -7,6 +7,7 @@ mod cache;
 mod campaign;
 mod checker;
 mod engine;
+mod events;
 mod faults;
 mod final_check;
 mod links;

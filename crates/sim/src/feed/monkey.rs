@@ -4,9 +4,10 @@ use homing_domain::RankId;
 use homing_feed::{Coverage, Input, Recovery};
 
 use super::engine::Worker;
+use super::events::{Event, Place, Speed, To};
 use super::faults::Fault;
 use super::router::Router;
-use super::world::{Event, Place, Speed, To, World};
+use super::world::World;
 
 impl World {
     pub(super) fn monkey(&mut self) {
@@ -207,7 +208,7 @@ impl World {
         self.tell(router, input);
         for id in ids {
             let delay = self.rng.pick([1, 100, 800]);
-            let (to, place) = (self.to(router), self.place_of(id));
+            let (to, place) = (self.to(router), Place::of(id));
             self.schedule(delay, Event::Return(to, place));
         }
     }

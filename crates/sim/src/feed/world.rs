@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use homing_domain::{KvBatch, RankId, WorkerId};
-use homing_feed::{AskId, Bug, Command, Input, Reply};
+use homing_domain::{KvBatch, RankId};
+use homing_feed::{Bug, Command, Input};
 
 use super::blocks::Blocks;
 use super::checker::{Check, Violation};
 use super::engine::{Lives, Surroundings, Worker};
+use super::events::{Event, Place, To, WorkerClear};
 use super::faults::{Fault, Faults, Happened};
 use super::log::{Log, Trace};
 use super::router::{Message, Router, Wanted};
@@ -47,68 +48,6 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-/// Where a rank is in the lists of engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Its worker's place.
-    pub worker: usize,
-    /// Its place in the worker.
-    pub rank: usize,
-}
-
-/// One router in one life: what is meant for an earlier one is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct To {
-    /// Its place.
-    pub router: usize,
-    /// Its life.
-    pub life: u64,
-}
-
-/// What is to happen.
-#[derive(Debug)]
-pub enum Event {
-    /// A rank of an engine does something.
-    Act(Place),
-    /// An agent says how far it is.
-    Heartbeat(Place),
-    /// Something goes wrong.
-    Monkey,
-    /// A feed is told that time passed.
-    Tick(usize),
-    /// Views are compared with the truth.
-    Check,
-    /// A router hears that a rank is there, with what discovery knew then.
-    Discover(To, Place, homing_feed::Source),
-    /// A router hears what discovery knows of a rank, if the rank is still there.
-    Recheck(To, Place),
-    /// A rank is there, or there again.
-    Return(To, Place),
-    /// A router tries to subscribe.
-    Connect(To, Place),
-    /// A router notices that a subscription is dead.
-    Disconnect(To, Place, u64),
-    /// Something arrives over a subscription.
-    Deliver(To, Place, u64, Message),
-    /// A question arrives.
-    Asked(To, homing_feed::Ask),
-    /// A part of an answer arrives.
-    Answer(To, AskId, Reply),
-    /// An engine starts anew.
-    EngineUp(usize, Speed),
-    /// An agent starts anew.
-    AgentUp(usize, homing_feed::Coverage),
-}
-
-/// How fast an engine is after a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speed {
-    /// As ever.
-    Usual,
-    /// It is at this number before anybody hears of it.
-    At(u64),
-}
-
 /// The whole of it.
 #[derive(Debug)]
 pub struct World {
@@ -131,19 +70,6 @@ pub struct World {
     pub(super) is_working: bool,
     /// Whether there are no faults any more.
     is_calm: bool,
-}
-
-/// A clear of a whole worker that only one of its streams tells of.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerClear {
-    /// The rank whose stream tells of it.
-    pub place: Place,
-    /// When.
-    pub at_ms: u64,
-    /// Which life of that stream.
-    pub life: u64,
-    /// Under which number.
-    pub sequence: homing_domain::Sequence,
 }
 
 /// Runs one seed.
@@ -348,7 +274,7 @@ impl World {
         let said = what(&mut self.workers[place.worker], place.rank, &mut near);
         if let Some(batch) = said {
             self.note_clear(place, &batch);
-            self.publish(place, Message::Batch(batch));
+            self.publish(place, &Message::Batch(batch));
         }
     }
 
@@ -433,13 +359,5 @@ impl World {
 
     pub(super) fn id(&self, place: Place) -> RankId {
         self.workers[place.worker].setup.ranks[place.rank]
-    }
-
-    pub(super) fn place_of(&self, rank: RankId) -> Place {
-        let WorkerId(worker) = rank.worker;
-        Place {
-            worker: worker as usize,
-            rank: rank.dp.0 as usize,
-        }
     }
 }
