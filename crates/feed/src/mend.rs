@@ -487,8 +487,9 @@ impl Rank {
         if self.serving.coverage == Coverage::Complete
             && let Ok(stats) = shared.index.rank_stats(self.serving.slot)
         {
-            self.drift
-                .orphans(now_ms, if stats.truncated { 0 } else { stats.orphans });
+            // What a list placed behind holes may wait for ever.
+            let waiting = stats.orphans - stats.behind_holes;
+            self.drift.orphans(now_ms, if stats.truncated { 0 } else { waiting });
             if self.drift.is_due(now_ms, &shared.config) {
                 self.counters.drifts += 1;
                 self.drift.repair_begins(now_ms, &shared.config);

@@ -112,6 +112,8 @@ pub struct RankStats {
     pub blocks: u64,
     /// Blocks that wait for their parent.
     pub orphans: u64,
+    /// How many of them lie behind a hole that a list told of, as they did where the list was made.
+    pub behind_holes: u64,
     /// Whether a bound made the view a lower bound.
     pub truncated: bool,
 }
@@ -376,6 +378,7 @@ impl Index {
         Ok(RankStats {
             blocks: info.blocks,
             orphans: info.orphans.len() as u64,
+            behind_holes: info.orphans.behind_holes() as u64,
             truncated: info.truncated,
         })
     }

@@ -33,6 +33,8 @@ pub(crate) struct Orphan {
     pub(crate) parent: Awaited,
     pub(crate) content: ContentHash,
     pub(crate) holdings: Vec<(Holding, u32)>,
+    /// Whether a list told that it, or one before it, follows a hole.
+    pub(crate) behind_hole: bool,
 }
 
 /// One rank's orphans.
@@ -41,7 +43,12 @@ pub(crate) struct Orphans {
     by_label: FxHashMap<Label, Orphan>,
     /// Orphans by what they wait for, in the order in which they came.
     by_parent: FxHashMap<Awaited, Vec<Label>>,
+    /// How many lie behind a hole that a list told of. They do not count against the limit.
+    behind_holes: usize,
 }
+
+/// The most orphans that are kept behind holes.
+const MAX_BEHIND_HOLES: usize = 1 << 20;
 
 /// What became of an orphan that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,11 @@ impl Orphans {
         self.by_label.len()
     }
 
+    /// How many lie behind a hole that a list told of.
+    pub(crate) fn behind_holes(&self) -> usize {
+        self.behind_holes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_label.is_empty()
     }
@@ -64,7 +76,8 @@ impl Orphans {
         self.by_label.contains_key(&label)
     }
 
-    /// Keeps a copy of a block that waits for `parent`, unless that would be one orphan more than `limit`.
+    /// Keeps a copy of a block that waits for `parent`, unless that would be one orphan more than `limit`,
+    /// those behind holes not counted.
     pub(crate) fn add(
         &mut self,
         parent: Awaited,
@@ -73,7 +86,12 @@ impl Orphans {
         copies: Copies,
         limit: usize,
     ) -> Kept {
-        let kept = self.by_label.len();
+        let behind_hole = self.is_behind_hole(parent);
+        let is_full = if behind_hole {
+            self.behind_holes >= MAX_BEHIND_HOLES
+        } else {
+            self.by_label.len() - self.behind_holes >= limit
+        };
         match self.by_label.get_mut(&holding.label) {
             Some(orphan) if orphan.content == content && orphan.parent.may_be(parent) => {
                 match orphan.holdings.iter_mut().find(|(held, _)| *held == holding) {
@@ -87,7 +105,7 @@ impl Orphans {
             Some(_) => {
                 self.take(holding.label);
             }
-            None if kept >= limit => return Kept::No,
+            None if is_full => return Kept::No,
             None => {}
         }
         self.insert(
@@ -96,19 +114,30 @@ impl Orphans {
                 parent,
                 content,
                 holdings: vec![(holding, added)],
+                behind_hole,
             },
         );
         Kept::Yes
     }
 
+    /// Only lists name a parent by key, and only where the rank does not hold it.
+    fn is_behind_hole(&self, parent: Awaited) -> bool {
+        match parent {
+            Awaited::Key(_) => true,
+            Awaited::Label(label) => self.by_label.get(&label).is_some_and(|orphan| orphan.behind_hole),
+        }
+    }
+
     pub(crate) fn insert(&mut self, label: Label, orphan: Orphan) {
         self.by_parent.entry(orphan.parent).or_default().push(label);
+        self.behind_holes += usize::from(orphan.behind_hole);
         self.by_label.insert(label, orphan);
     }
 
     /// Takes an orphan out.
     pub(crate) fn take(&mut self, label: Label) -> Option<Orphan> {
         let orphan = self.by_label.remove(&label)?;
+        self.behind_holes -= usize::from(orphan.behind_hole);
         if let Some(siblings) = self.by_parent.get_mut(&orphan.parent) {
             siblings.retain(|sibling| *sibling != label);
             if siblings.is_empty() {

@@ -246,3 +246,39 @@ fn an_engine_that_names_one_block_without_end_takes_no_memory_without_end() {
         .expect("the slot is live");
     assert_eq!((outcome.unknown, outcome.unknown_tolerated), (0, 1));
 }
+
+#[test]
+fn a_list_with_many_holes_is_restored_whole() {
+    let (mut index, slots) = fill(1, 200);
+    let hole = |number: u64| Label::new(number * 10_000 + 3);
+    for number in 0..200 {
+        let copies = vec![hole(number); 3];
+        index
+            .remove(slots[0], &Removed::plain(copies))
+            .expect("the slot is live");
+    }
+    let listing = index.list(slots[0]).expect("the slot is live");
+    let behind: usize = listing.items.iter().map(|item| item.blocks.len()).sum();
+    let mut other = Index::new(IndexConfig {
+        orphans_per_rank: 8,
+        ..IndexConfig::new(KeyHasher::new(HashSeed::PUBLIC))
+    });
+    let slot = other
+        .add_rank(RankId::new(0, 0), Copies::Counted)
+        .expect("there is room");
+    for item in &listing.items {
+        other.restore(slot, item).expect("the slot is live");
+    }
+    let stats = other.rank_stats(slot).expect("the slot is live");
+    assert!(!stats.truncated && stats.orphans == stats.behind_holes, "{stats:?}");
+    // The holes are filled, and everything counts again.
+    for number in 0..200 {
+        let whole = sequence(number, 4);
+        let block = whole.blocks[3];
+        let stored = Stored::plain(Some(whole.blocks[2].label), vec![block]);
+        other.store(slot, &stored).expect("the slot is live");
+    }
+    let stats = other.rank_stats(slot).expect("the slot is live");
+    assert_eq!((stats.blocks as usize, stats.orphans), (behind + 200, 0));
+    assert_eq!(other.stats().entries, index.stats().entries + 200);
+}
