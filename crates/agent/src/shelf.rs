@@ -117,6 +117,8 @@ impl Shelf {
             Some(newest) if newest == at => return,
             // Cannot be, and if it is, what comes does not continue what was.
             Some(newest) if newest.sequence >= at.sequence => shelved.change_epoch(),
+            // The engine's first batch makes our view complete. Who took a list before cannot know that of its own.
+            None if at.sequence == Sequence(0) && !batch.is_barrier() => shelved.change_epoch(),
             _ => {}
         }
         shelved.put(batch, self.frames);
@@ -476,7 +478,12 @@ mod tests {
         assert!(matches!(shelf.read(&place), Reading::AllRead(_)));
         let beyond = shelf.watch(From::Sequence(Sequence(1)), Follow::Yes);
         assert!(matches!(beyond, Err(Refusal::Beyond { newest: None, .. })));
+        let before = shelf.standing().unwrap();
         shelf.applied(&batch(0));
+        // With the engine's first batch the view is complete, and those who are there learn it by coming again.
+        assert_ne!(shelf.standing().unwrap().beat.epoch, before.beat.epoch);
+        assert!(matches!(shelf.read(&place), Reading::Ended));
+        let place = shelf.watch(From::Sequence(Sequence(0)), Follow::Yes).unwrap();
         assert_eq!(read(&shelf, &place), [0]);
     }
 
