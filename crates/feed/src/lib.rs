@@ -17,6 +17,7 @@
 //!   restart of the engine voids it, at once.
 //! - *A clear of all tiers is a barrier*: whatever was missing before it does not matter any more.
 
+mod answer;
 mod buffer;
 mod bugs;
 mod clears;
@@ -24,6 +25,7 @@ mod config;
 mod cursor;
 mod drift;
 mod feed;
+mod hear;
 mod history;
 mod mend;
 mod protocol;

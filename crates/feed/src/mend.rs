@@ -8,15 +8,15 @@
 //!
 //! **Invariant:** every repair ends: each try has a limit, tries are counted, and repairs in a row are counted.
 
-use homing_domain::{KvBatch, Listed, Sequence};
+use homing_domain::{KvBatch, Sequence};
 use homing_index::IndexError;
 
 use crate::bugs::planted;
-use crate::cursor::{Cursor, Observation};
-use crate::history::{History, Verdict};
-use crate::protocol::{Coverage, ListHead, Notice, Part, Recovery, Reply, What};
+use crate::cursor::Cursor;
+use crate::history::Verdict;
+use crate::protocol::{Coverage, Notice, Recovery, What};
 use crate::rank::{Link, Rank, Work};
-use crate::repair::{Goal, Phase, Proof, Repair, Stuck};
+use crate::repair::{Goal, Phase, Repair};
 use crate::shared::Shared;
 use crate::track::Track;
 
@@ -38,7 +38,7 @@ impl Rank {
         }
     }
 
-    fn restoring_goal(&self) -> Option<Goal> {
+    pub(crate) fn restoring_goal(&self) -> Option<Goal> {
         match self.source.recovery {
             Recovery::LiveOnly => None,
             Recovery::Replay => Some(Goal::Rebuild),
@@ -68,7 +68,7 @@ impl Rank {
     }
 
     /// The repair waits for its turn; a probe need not.
-    fn line_up(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn line_up(&mut self, now_ms: u64, shared: &mut Shared) {
         let Work::Repairing(repair) = &self.work else { return };
         let id = repair.id;
         if repair.goal == Goal::Probe {
@@ -101,7 +101,7 @@ impl Rank {
         self.send(now_ms, shared);
     }
 
-    fn send(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn send(&mut self, now_ms: u64, shared: &mut Shared) {
         let position = self.target().cursor.position();
         let Work::Repairing(repair) = &mut self.work else {
             return;
@@ -119,11 +119,11 @@ impl Rank {
         shared.ask(self.id, repair.id, what);
     }
 
-    fn target(&self) -> &Track {
+    pub(crate) fn target(&self) -> &Track {
         self.draft.as_ref().unwrap_or(&self.serving)
     }
 
-    fn new_draft(&mut self, shared: &mut Shared) -> Result<&mut Track, IndexError> {
+    pub(crate) fn new_draft(&mut self, shared: &mut Shared) -> Result<&mut Track, IndexError> {
         self.drop_draft(shared);
         let slot = shared.index.draft(self.id, self.source.copies)?;
         Ok(self.draft.insert(Track::new(slot)))
@@ -136,7 +136,7 @@ impl Rank {
         }
     }
 
-    fn cancel(&mut self, shared: &mut Shared) {
+    pub(crate) fn cancel(&mut self, shared: &mut Shared) {
         if let Work::Repairing(repair) = &self.work {
             shared.cancel(repair.id);
         }
@@ -149,141 +149,7 @@ impl Rank {
         self.drop_draft(shared);
     }
 
-    /// A part of an answer came.
-    pub(crate) fn reply(&mut self, now_ms: u64, reply: Reply, shared: &mut Shared) {
-        let Work::Repairing(repair) = &mut self.work else {
-            self.counters.late_answers += 1;
-            return;
-        };
-        if repair.id != reply.ask && !planted!(shared.config, NoEpochCheck) {
-            self.counters.late_answers += 1;
-            return;
-        }
-        if reply.rank != self.id && !planted!(shared.config, ForeignAnswerAccepted) {
-            self.counters.foreign_answers += 1;
-            self.fail_try(now_ms, shared);
-            return;
-        }
-        if let Phase::Asked { heard_ms, .. } = &mut repair.phase {
-            *heard_ms = now_ms;
-        }
-        let is_list = repair.goal == Goal::List;
-        match reply.part {
-            Part::Batch(batch) if !is_list => self.replayed(now_ms, batch, shared),
-            Part::ReplayEnd if !is_list => self.replay_ended(now_ms, shared),
-            Part::ListHead(head) if is_list => self.list_begins(now_ms, head, shared),
-            Part::ListItems(items) if is_list => self.list_goes_on(now_ms, &items, shared),
-            Part::ListEnd { items } if is_list => self.list_ended(now_ms, items, shared),
-            Part::Gone => self.gone(now_ms, shared),
-            _ => self.fail_try(now_ms, shared),
-        }
-    }
-
-    fn replayed(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
-        let Work::Repairing(repair) = &mut self.work else {
-            return;
-        };
-        let known = self.serving.history.verdict(batch.sequence, batch.digest);
-        if self.draft.is_some() && known == Verdict::Different && !planted!(shared.config, RestartTakenForGap) {
-            // What is being built is of another life than what is shown.
-            self.restart(now_ms, None, shared);
-            return;
-        }
-        let target = self.draft.as_ref().unwrap_or(&self.serving);
-        let observation = target.cursor.observe(batch.sequence);
-        if target.cursor.position().is_none() {
-            if repair.goal == Goal::Probe {
-                // There is something after all. It is read into a draft: half of it would look like all of it.
-                self.restore(now_ms, shared);
-                return;
-            }
-            if repair.beyond.is_some_and(|lost| batch.sequence <= lost) {
-                return;
-            }
-            repair.proof = Proof::Given;
-        } else if batch.is_barrier() && observation != Observation::Stale {
-            // Whatever is missing before it, it is gone with the rest.
-            repair.proof = Proof::Given;
-        } else {
-            match target.history.verdict(batch.sequence, batch.digest) {
-                Verdict::Different if !planted!(shared.config, RestartTakenForGap) => {
-                    self.restart(now_ms, None, shared);
-                    return;
-                }
-                Verdict::Different | Verdict::Same if target.cursor.position() == Some(batch.sequence) => {
-                    if repair.proof == Proof::Missing {
-                        repair.proof = Proof::Given;
-                    }
-                    return;
-                }
-                _ => {}
-            }
-            match (observation, repair.proof) {
-                (Observation::Stale, _) | (_, Proof::Broken) => return,
-                (Observation::Contiguous | Observation::FreshAfterBarrier, Proof::Given) => {}
-                _ => {
-                    repair.proof = Proof::Broken;
-                    return;
-                }
-            }
-        }
-        if repair.goal == Goal::Probe && repair.applied == 0 {
-            self.counters.gaps += 1;
-        }
-        repair.applied += 1;
-        self.apply_to_target(now_ms, batch, shared);
-    }
-
-    fn apply_to_target(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
-        let is_before_clear = self.is_before_clear(&batch);
-        let Some(draft) = &mut self.draft else {
-            self.absorb(now_ms, batch, shared);
-            return;
-        };
-        if is_before_clear {
-            draft.skip(&batch);
-        } else if draft.apply(&batch, shared).is_err() {
-            // Out of slots.
-            self.fail_try(now_ms, shared);
-            return;
-        } else if batch.sent_ms.is_some() {
-            // Without a time it could be older than all that is known of the siblings.
-            self.note_clear(&batch, shared);
-        }
-        self.note_heard(batch.sequence);
-        self.count(&batch);
-    }
-
-    fn replay_ended(&mut self, now_ms: u64, shared: &mut Shared) {
-        let position = self.target().cursor.position();
-        let Work::Repairing(repair) = &mut self.work else {
-            return;
-        };
-        let is_stuck_again = repair.stuck_at == Some(Stuck(position));
-        match repair.proof {
-            Proof::Given => self.drain(now_ms, shared),
-            // The source has nothing at all, and says so for the second time.
-            Proof::Missing if position.is_none() && is_stuck_again => self.nothing_to_get(now_ms, shared),
-            _ if is_stuck_again => self.gone(now_ms, shared),
-            _ => {
-                // Answers get lost, too: ask once more before it is believed.
-                repair.stuck_at = Some(Stuck(position));
-                self.ask_again(now_ms, shared);
-            }
-        }
-    }
-
-    /// The source keeps no batches: what is not in the buffer is lost, and is not waited for. If that came after what is in
-    /// the buffer, that is of no use either.
-    fn nothing_to_get(&mut self, now_ms: u64, shared: &mut Shared) {
-        if self.highest != self.buffer.newest() {
-            self.buffer.clear();
-            self.highest = None;
-        }
-        self.drain(now_ms, shared);
-    }
-
-    fn ask_again(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn ask_again(&mut self, now_ms: u64, shared: &mut Shared) {
         let id = shared.new_ask();
         let Work::Repairing(repair) = &mut self.work else {
             return;
@@ -291,76 +157,6 @@ impl Rank {
         shared.release(repair.id);
         repair.again(id);
         self.line_up(now_ms, shared);
-    }
-
-    /// The source does not have what we need any more.
-    fn gone(&mut self, now_ms: u64, shared: &mut Shared) {
-        let position = self.target().cursor.position();
-        let Work::Repairing(repair) = &mut self.work else {
-            return;
-        };
-        match (repair.goal, position) {
-            (Goal::List, _) => self.fail_try(now_ms, shared),
-            (Goal::Rebuild, None) => self.nothing_to_get(now_ms, shared),
-            (Goal::Rebuild, Some(position)) => {
-                // A hole within what it still has: what is behind it is all that can be had.
-                repair.beyond = Some(position.next());
-                repair.stuck_at = None;
-                self.drop_draft(shared);
-                self.ask_again(now_ms, shared);
-            }
-            (Goal::Probe | Goal::Replay, _) => {
-                self.drop_draft(shared);
-                self.restore(now_ms, shared);
-            }
-        }
-    }
-
-    fn list_begins(&mut self, now_ms: u64, head: ListHead, shared: &mut Shared) {
-        if head.identity != self.source.identity {
-            // The source changed while it was asked; who it is now will be told.
-            self.fail_try(now_ms, shared);
-            return;
-        }
-        let Ok(draft) = self.new_draft(shared) else {
-            self.fail_try(now_ms, shared);
-            return;
-        };
-        draft.coverage = head.coverage;
-        draft.is_listed = true;
-        if let Some((sequence, digest)) = head.position {
-            draft.cursor = Cursor::Live(sequence);
-            draft.history = History::at(sequence, digest);
-        }
-        if head.truncated {
-            let slot = draft.slot;
-            let _ = shared.index.mark_truncated(slot);
-        }
-    }
-
-    fn list_goes_on(&mut self, now_ms: u64, items: &[Listed], shared: &mut Shared) {
-        let (Work::Repairing(repair), Some(draft)) = (&mut self.work, &self.draft) else {
-            self.fail_try(now_ms, shared);
-            return;
-        };
-        repair.items += items.len() as u64;
-        for item in items {
-            // The draft is ours, so its slot is in use.
-            let _ = shared.index.restore(draft.slot, item);
-        }
-    }
-
-    fn list_ended(&mut self, now_ms: u64, items: u64, shared: &mut Shared) {
-        let Work::Repairing(repair) = &self.work else { return };
-        if repair.items != items || self.draft.is_none() {
-            self.fail_try(now_ms, shared);
-            return;
-        }
-        if planted!(shared.config, SwapBeforeDrain) {
-            self.publish(shared);
-            self.settle(now_ms, shared);
-        }
-        self.drain(now_ms, shared);
     }
 
     /// Applies what was heard meanwhile, then shows the draft, unless something is still missing.
@@ -392,7 +188,7 @@ impl Rank {
         self.settle(now_ms, shared);
     }
 
-    fn publish(&mut self, shared: &mut Shared) {
+    pub(crate) fn publish(&mut self, shared: &mut Shared) {
         let Some(draft) = self.draft.take() else { return };
         if shared.index.publish(draft.slot).is_ok() {
             self.serving = draft;
@@ -402,7 +198,7 @@ impl Rank {
         }
     }
 
-    fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
         if let Work::Repairing(repair) = &self.work {
             shared.release(repair.id);
             // The source answered after it was asked, however long ago; what was heard since then is applied as well.
@@ -423,7 +219,7 @@ impl Rank {
     }
 
     /// This try brought nothing. After a pause comes the next, unless there were enough.
-    fn fail_try(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn fail_try(&mut self, now_ms: u64, shared: &mut Shared) {
         let goal = self.restoring_goal();
         let had_draft = self.draft.is_some();
         let Work::Repairing(repair) = &mut self.work else {
@@ -449,7 +245,7 @@ impl Rank {
     }
 
     /// The view and its cursor stay as they are, and are stale.
-    fn fail_for_good(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn fail_for_good(&mut self, now_ms: u64, shared: &mut Shared) {
         self.counters.failed_repairs += 1;
         self.abandon(shared);
         self.buffer.clear();
@@ -483,7 +279,7 @@ impl Rank {
     }
 
     /// Nothing is known to be missing. Is that so?
-    fn look_after(&mut self, now_ms: u64, shared: &mut Shared) {
+    pub(crate) fn look_after(&mut self, now_ms: u64, shared: &mut Shared) {
         if self.serving.coverage == Coverage::Complete
             && let Ok(stats) = shared.index.rank_stats(self.serving.slot)
         {
