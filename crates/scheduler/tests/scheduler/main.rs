@@ -1,0 +1,5 @@
+//! Where do requests go, and why?
+
+mod decisions;
+mod properties;
+mod world;
