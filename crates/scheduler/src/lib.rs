@@ -9,7 +9,6 @@
 //! - [`overlap`]: what of the prompt lies where, from the index and from what is booked;
 //! - [`policy`]: the policies, by name, and the trait for others;
 //! - [`scheduler`]: filter, predict, choose; [`decision`]: what came out, with its reasons;
-//! - [`lengths`]: how long outputs will be; [`calibration`]: how good predictions were;
 //! - [`queue`]: who is admitted, who waits in which order, who is refused.
 //!
 //! **Invariant:** a decision names only a rank that passed the filter.
@@ -28,6 +27,7 @@ pub mod fleet;
 mod json;
 pub mod overlap;
 pub mod policy;
+pub mod queue;
 pub mod scheduler;
 
 pub use ask::{Ask, CacheUse, Overrides, Phase, Pin, Wanted};
@@ -38,3 +38,8 @@ pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Reas
 pub use overlap::{Depths, Overlap};
 pub use policy::{Costs, Policy, Scene};
 pub use scheduler::{Room, Scheduler, View};
+
+/// The examples of the page on policies are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/policies.md")]
+struct PoliciesPage;

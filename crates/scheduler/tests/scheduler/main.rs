@@ -2,4 +2,5 @@
 
 mod decisions;
 mod properties;
+mod queue;
 mod world;

@@ -143,7 +143,6 @@ proptest! {
         hasher.keys(&Prompt::text(&tokens, size), &mut keys);
         let mut answer = Answer::default();
         index.reader().lookup(&keys, &mut answer);
-        let world = World::new(holds.len() as u32, 32);
         let mut overlap = Overlap::default();
         for _ in 0..2 {
             overlap.clear();
