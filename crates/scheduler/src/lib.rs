@@ -9,6 +9,7 @@
 //! - [`overlap`]: what of the prompt lies where, from the index and from what is booked;
 //! - [`policy`]: the policies, by name, and the trait for others;
 //! - [`scheduler`]: filter, predict, choose; [`decision`]: what came out, with its reasons;
+//! - [`lengths`]: how long outputs will be; [`calibration`]: how good predictions were;
 //! - [`queue`]: who is admitted, who waits in which order, who is refused.
 //!
 //! **Invariant:** a decision names only a rank that passed the filter.
@@ -21,10 +22,12 @@
 
 pub mod ask;
 mod bits;
+pub mod calibration;
 pub mod chance;
 pub mod decision;
 pub mod fleet;
 mod json;
+pub mod lengths;
 pub mod overlap;
 pub mod policy;
 pub mod queue;
