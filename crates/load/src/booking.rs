@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homing_domain::{AdapterName, BlockKey, RankId, RequestId, Tokens};
 
-/// A rank's place in the arrays of a [`Load`]; used again after the rank was removed.
+/// A rank's place in the arrays of a [`crate::Load`]; used again after the rank was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub u32);
 
