@@ -7,6 +7,7 @@
 //!
 //! - [`step`]: what is in a step ([`Step`], [`Chunk`], [`DecodeBatch`]), and [`Millis`];
 //! - [`timing`]: the questions, and the three models that answer them;
+//! - [`time`]: moments, and how far they are apart;
 //! - [`profile`]: measured tables; [`builtin`] has those that come with Homing;
 //! - [`fit`]: what is assumed where nothing was measured.
 //!
@@ -27,9 +28,11 @@ pub mod fit;
 pub mod profile;
 pub mod step;
 mod table;
+pub mod time;
 pub mod timing;
 
 pub use error::ProfileError;
 pub use profile::{Check, CopyRates, Profile, Shape};
 pub use step::{Chunk, DecodeBatch, GigabytesPerSecond, Millis, Step};
+pub use time::Time;
 pub use timing::{Constant, DEFAULT_OVERHEAD, Polynomial, Timing};

@@ -1,0 +1,184 @@
+//! Which bookings are there? A slab of them, and lists through it: by when they were last heard of, and for each rank all of
+//! them and those without a first token, oldest first. Everything is constant time.
+
+use std::sync::Arc;
+
+use homing_domain::{AdapterName, BlockKey, RequestId};
+use homing_profile::{Millis, Time};
+
+use crate::prompts::Tail;
+
+const NONE: u32 = u32::MAX;
+
+/// The lists that a booking can be in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum By {
+    /// All bookings, the one heard of the longest ago first.
+    Heard = 0,
+    /// Those of a rank.
+    Rank = 1,
+    /// Those of a rank without a first token.
+    Pending = 2,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    before: u32,
+    after: u32,
+}
+
+/// The ends of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    first: u32,
+    last: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            last: NONE,
+        }
+    }
+}
+
+impl List {
+    pub(crate) fn first(self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Prefill,
+    Decoding,
+}
+
+/// One booking.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) fence: u64,
+    pub(crate) id: RequestId,
+    pub(crate) place: u32,
+    pub(crate) stage: Stage,
+    /// Prompt tokens that are not cached; none if they do not count.
+    pub(crate) uncached: u32,
+    pub(crate) prompt: u32,
+    pub(crate) expected: u32,
+    pub(crate) generated: u32,
+    /// Blocks of the prompt that are not in the tree.
+    pub(crate) private_blocks: u64,
+    pub(crate) tail: Option<Tail>,
+    pub(crate) output_blocks: u64,
+    pub(crate) output_parts: u64,
+    /// What the profile says of its prefill.
+    pub(crate) prefill: Millis,
+    /// Nothing else was to be done on the rank when it was booked.
+    pub(crate) met_idle: bool,
+    pub(crate) booked: Time,
+    pub(crate) heard: Time,
+    pub(crate) adapter: Option<AdapterName>,
+    /// Kept for as long as the tree may look at it.
+    pub(crate) keys: Arc<[BlockKey]>,
+    links: [Link; 3],
+}
+
+impl Entry {
+    pub(crate) fn new(fence: u64, id: RequestId, place: u32, now: Time) -> Self {
+        Self {
+            fence,
+            id,
+            place,
+            stage: Stage::Prefill,
+            uncached: 0,
+            prompt: 0,
+            expected: 0,
+            generated: 0,
+            private_blocks: 0,
+            tail: None,
+            output_blocks: 0,
+            output_parts: 0,
+            prefill: Millis::ZERO,
+            met_idle: false,
+            booked: now,
+            heard: now,
+            adapter: None,
+            keys: Arc::from([]),
+            links: [Link {
+                before: NONE,
+                after: NONE,
+            }; 3],
+        }
+    }
+}
+
+/// All bookings.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    live: usize,
+}
+
+impl Ledger {
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn add(&mut self, entry: Entry) -> u32 {
+        self.live += 1;
+        if let Some(at) = self.free.pop() {
+            self.entries[at as usize] = Some(entry);
+            return at;
+        }
+        self.entries.push(Some(entry));
+        (self.entries.len() - 1) as u32
+    }
+
+    pub(crate) fn take(&mut self, at: u32) -> Option<Entry> {
+        let entry = self.entries.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        self.live -= 1;
+        Some(entry)
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&Entry> {
+        self.entries.get(at as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(at as usize)?.as_mut()
+    }
+
+    pub(crate) fn push(&mut self, list: &mut List, by: By, at: u32) {
+        let before = list.last;
+        self.link(at, by, Link { before, after: NONE });
+        match self.get_mut(before) {
+            Some(entry) => entry.links[by as usize].after = at,
+            None => list.first = at,
+        }
+        list.last = at;
+    }
+
+    pub(crate) fn unlink(&mut self, list: &mut List, by: By, at: u32) {
+        let Some(Link { before, after }) = self.get(at).map(|entry| entry.links[by as usize]) else {
+            return;
+        };
+        match self.get_mut(before) {
+            Some(entry) => entry.links[by as usize].after = after,
+            None => list.first = after,
+        }
+        match self.get_mut(after) {
+            Some(entry) => entry.links[by as usize].before = before,
+            None => list.last = before,
+        }
+    }
+
+    fn link(&mut self, at: u32, by: By, link: Link) {
+        if let Some(entry) = self.get_mut(at) {
+            entry.links[by as usize] = link;
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What does a scheduler read of one rank? Sums that are kept up to date when something happens, so that reading them costs a
+//! few nanoseconds; what changes with time alone is worked out while reading.
+//!
+//! **Invariant:** only the prompt at the head of a rank runs down with time, and not below nothing: those behind it count in
+//! full until their own first token.
+
+use homing_domain::{BlockSize, RankId, Tokens};
+use homing_profile::{Chunk, DecodeBatch, Millis, Step, Time, Timing};
+
+use crate::config::RankSpec;
+use crate::report::Others;
+
+/// A prompt that takes so many times as long as predicted makes its rank suspect.
+pub const OVERDUE: f64 = 3.0;
+/// No prompt is overdue before this.
+pub const OVERDUE_GRACE: Millis = Millis(250.0);
+/// Output blocks are weighed in parts of this many.
+pub const PARTS: u64 = 256;
+
+/// Whether a rank does what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does, or nothing was asked of it.
+    Well,
+    /// The prompt at its head is long overdue: the engine may be stuck.
+    Suspect,
+}
+
+/// What a rank would have if it took a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Potential {
+    /// Prompt tokens still to compute.
+    pub prefill_tokens: u64,
+    /// Until the request's own prompt would be begun.
+    pub backlog: Millis,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Requests, those that wait for their first token included.
+    pub requests: u32,
+}
+
+/// One rank.
+#[derive(Clone, Debug)]
+pub struct RankLoad {
+    pub(crate) rank: RankId,
+    pub(crate) kind: u32,
+    pub(crate) head_since: Time,
+    pub(crate) head_tokens: u32,
+    pub(crate) pending: u32,
+    pub(crate) pending_tokens: u64,
+    pub(crate) decoding: u32,
+    pub(crate) prompt_blocks: u64,
+    pub(crate) output_blocks: u64,
+    pub(crate) output_parts: u64,
+    pub(crate) context: u64,
+    pub(crate) others: Others,
+    pub(crate) capacity: u32,
+    pub(crate) max_sequences: u32,
+    pub(crate) verified: bool,
+    /// For each prompt token ahead, at the present decodes, factor and residual included.
+    pub(crate) token_ms: f32,
+    pub(crate) factor: f32,
+    pub(crate) per_sequence_ms: f32,
+    pub(crate) per_context_ms: f32,
+    /// Until a block is released, and until a sequence ends.
+    pub(crate) block_ms: f32,
+    pub(crate) sequence_ms: f32,
+    /// Tokens of a prompt of someone else, of whom only the number is known.
+    pub(crate) typical_prompt: f32,
+}
+
+impl RankLoad {
+    pub(crate) fn new(spec: &RankSpec, kind: u32) -> Self {
+        Self {
+            rank: spec.rank,
+            kind,
+            head_since: Time::ZERO,
+            head_tokens: 0,
+            pending: 0,
+            pending_tokens: 0,
+            decoding: 0,
+            prompt_blocks: 0,
+            output_blocks: 0,
+            output_parts: 0,
+            context: 0,
+            others: Others::default(),
+            capacity: spec.capacity.unwrap_or(u32::MAX),
+            max_sequences: spec.max_sequences.unwrap_or(u32::MAX),
+            verified: false,
+            token_ms: 0.0,
+            factor: 1.0,
+            per_sequence_ms: 0.0,
+            per_context_ms: 0.0,
+            block_ms: 0.0,
+            sequence_ms: 0.0,
+            typical_prompt: 512.0,
+        }
+    }
+
+    /// Which rank this is.
+    pub fn rank(&self) -> RankId {
+        self.rank
+    }
+
+    /// Which of the load's timings is its own.
+    pub fn kind(&self) -> usize {
+        self.kind as usize
+    }
+
+    /// Bookings without a first token.
+    pub fn pending(&self) -> u32 {
+        self.pending
+    }
+
+    /// Prompt tokens booked and not cached whose request has no first token yet, whatever time has passed.
+    pub fn pending_tokens(&self) -> u64 {
+        self.pending_tokens
+    }
+
+    /// Sequences that decode.
+    pub fn decoding(&self) -> u32 {
+        self.decoding
+    }
+
+    /// Tokens whose KV they read.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Requests of ours: those that wait for their first token and those that decode.
+    pub fn requests(&self) -> u32 {
+        self.pending + self.decoding
+    }
+
+    /// Requests of ours and of others.
+    pub fn all_requests(&self) -> u32 {
+        self.requests() + self.others.waiting + self.others.running
+    }
+
+    /// Blocks of prompts in use, shared ones counted once.
+    pub fn prompt_blocks(&self) -> u64 {
+        self.prompt_blocks
+    }
+
+    /// Blocks of outputs in use.
+    pub fn output_blocks(&self) -> u64 {
+        self.output_blocks
+    }
+
+    /// Blocks of outputs, those of a request counting less the nearer it is to its expected end.
+    pub fn fading_output_blocks(&self) -> f64 {
+        self.output_parts as f64 / PARTS as f64
+    }
+
+    /// Blocks in use, those of others included.
+    pub fn used_blocks(&self) -> u64 {
+        self.prompt_blocks + self.output_blocks + u64::from(self.others.blocks)
+    }
+
+    /// How much of its cache is in use, from 0 to 1; nothing if its size is not known.
+    pub fn usage(&self) -> f64 {
+        if self.capacity == u32::MAX || self.capacity == 0 {
+            return 0.0;
+        }
+        (self.used_blocks() as f64 / f64::from(self.capacity)).min(1.0)
+    }
+
+    /// By how much its prefills take longer than the profile says.
+    pub fn factor(&self) -> f64 {
+        f64::from(self.factor)
+    }
+
+    /// Whether it has ever given a first token.
+    pub fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// Whether nothing is to be done there.
+    pub fn is_idle(&self) -> bool {
+        self.all_requests() == 0
+    }
+
+    /// Prompt tokens still to compute: those of the head as far as time has not run them down, those of others by their number.
+    #[inline]
+    pub fn tokens_ahead(&self, now: Time) -> f64 {
+        let others = f64::from(self.others.waiting) * f64::from(self.typical_prompt);
+        if self.pending == 0 {
+            return others;
+        }
+        let (elapsed, predicted) = self.head(now);
+        let head = f64::from(self.head_tokens);
+        let done = if elapsed > overdue_after(predicted) || predicted <= 0.0 {
+            0.0
+        } else {
+            head * (elapsed / predicted).min(1.0)
+        };
+        self.pending_tokens as f64 - done + others
+    }
+
+    /// How long these take.
+    #[inline]
+    pub fn backlog(&self, now: Time) -> Millis {
+        Millis(self.tokens_ahead(now) * f64::from(self.token_ms))
+    }
+
+    /// Whether the head is overdue.
+    #[inline]
+    pub fn standing(&self, now: Time) -> Standing {
+        let (elapsed, predicted) = self.head(now);
+        if self.pending > 0 && elapsed > overdue_after(predicted) {
+            Standing::Suspect
+        } else {
+            Standing::Well
+        }
+    }
+
+    /// How long a request that needs `blocks` more waits until there is room, and a place among the sequences.
+    #[inline]
+    pub fn space_wait(&self, blocks: u64) -> Millis {
+        let missing = (self.used_blocks() + blocks).saturating_sub(u64::from(self.capacity));
+        let over = (u64::from(self.all_requests()) + 1).saturating_sub(u64::from(self.max_sequences));
+        let (space, place) = (
+            missing as f64 * f64::from(self.block_ms),
+            over as f64 * f64::from(self.sequence_ms),
+        );
+        Millis(space.max(place))
+    }
+
+    /// By how much each step becomes longer for those that decode if one more of this context joins.
+    #[inline]
+    pub fn decode_increase(&self, context: Tokens) -> Millis {
+        Millis(f64::from(self.per_sequence_ms) + f64::from(self.per_context_ms) * f64::from(context.0))
+    }
+
+    /// What it would have if it took a request of so many tokens not cached and blocks not in use.
+    pub fn potential(&self, now: Time, tokens: Tokens, blocks: u64) -> Potential {
+        Potential {
+            prefill_tokens: self.pending_tokens + u64::from(tokens.0),
+            backlog: self.backlog(now),
+            blocks: self.used_blocks() + blocks,
+            requests: self.requests() + 1,
+        }
+    }
+
+    /// Since when the head is at it, and how long it should take.
+    #[inline]
+    fn head(&self, now: Time) -> (f64, f64) {
+        (
+            now.since(self.head_since).0,
+            f64::from(self.head_tokens) * f64::from(self.token_ms),
+        )
+    }
+
+    pub(crate) fn batch(&self) -> DecodeBatch {
+        DecodeBatch {
+            sequences: self.decoding,
+            context: self.context,
+        }
+    }
+}
+
+#[inline]
+fn overdue_after(predicted: f64) -> f64 {
+    (OVERDUE * predicted).max(OVERDUE_GRACE.0)
+}
+
+/// What a profile says of a rank at its present decodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slopes {
+    pub(crate) token_ms: f64,
+    pub(crate) per_sequence_ms: f64,
+    pub(crate) per_context_ms: f64,
+    at: DecodeBatch,
+}
+
+impl Slopes {
+    /// A context long enough to measure a slope by.
+    const CONTEXT: Tokens = Tokens(4_096);
+
+    pub(crate) fn of(timing: &Timing, chunk: Tokens, at: DecodeBatch) -> Self {
+        let new = Tokens(chunk.0.max(1));
+        let chunk = [Chunk { new, cached: Tokens(0) }];
+        let step = timing.step(&Step {
+            prefill: &chunk,
+            decode: at,
+        });
+        let per_sequence_ms = timing.decode_increase(at, Tokens(0)).0;
+        let with_context = timing.decode_increase(at, Self::CONTEXT).0;
+        // The first sequence brings the whole step with it, which is no increase for anybody.
+        let per_sequence_ms = if at.sequences == 0 { 0.0 } else { per_sequence_ms };
+        Self {
+            token_ms: step.0 / f64::from(new.0),
+            per_sequence_ms,
+            per_context_ms: ((with_context - per_sequence_ms) / f64::from(Self::CONTEXT.0)).max(0.0),
+            at,
+        }
+    }
+
+    /// Whether the decodes have changed by more than an eighth since.
+    pub(crate) fn outdated(&self, now: DecodeBatch) -> bool {
+        let far = |a: u64, b: u64| a.abs_diff(b) * 8 > a.max(b);
+        far(u64::from(self.at.sequences), u64::from(now.sequences)) || far(self.at.context, now.context)
+    }
+}
+
+/// Blocks of a text of so many tokens, the last of which need not be full.
+pub(crate) fn blocks_of(tokens: u64, size: BlockSize) -> u64 {
+    tokens.div_ceil(u64::from(size.get()))
+}

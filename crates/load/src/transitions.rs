@@ -1,0 +1,220 @@
+//! What do transitions of bookings do to the sums? What is counted in when something is booked is counted out exactly once.
+
+use homing_domain::{AdapterName, Tokens};
+use homing_profile::{Millis, Time};
+
+use crate::booking::{Booking, PromptWork, Ticket};
+use crate::config::Track;
+use crate::ledger::{By, Entry, Stage};
+use crate::load::Load;
+use crate::rank::{Slopes, blocks_of};
+
+impl Load {
+    pub(crate) fn entry(&mut self, booking: Booking, fence: u64, now: Time) -> Entry {
+        let index = booking.place.index();
+        let rank = &self.ranks[index];
+        let cached = booking.cached.min(booking.prompt);
+        let uncached = booking.prompt.0 - cached.0;
+        let mut entry = Entry::new(fence, booking.id, booking.place.0, now);
+        entry.met_idle = rank.is_idle();
+        entry.prompt = booking.prompt.0;
+        entry.expected = booking.expected_output.0;
+        entry.adapter = booking.adapter;
+        if booking.work == PromptWork::Counts {
+            entry.uncached = uncached;
+            if let Some(cold) = &self.cold[index] {
+                entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
+            }
+        }
+        if self.config.prompt_blocks == Track::On {
+            let all = blocks_of(u64::from(booking.prompt.0), self.config.block_size);
+            let ready = now + rank.backlog(now) + entry.prefill * rank.factor();
+            let joined = self.prompts.join(&booking.keys, booking.place.0, ready);
+            let own = all.saturating_sub(booking.keys.len() as u64);
+            entry.tail = joined.tail;
+            entry.private_blocks = own + u64::from(joined.left_out);
+            self.ranks[index].prompt_blocks += u64::from(joined.new_blocks) + entry.private_blocks;
+            entry.keys = booking.keys;
+        }
+        entry
+    }
+
+    pub(crate) fn count_in(&mut self, at: u32, place: usize, now: Time) {
+        let Some(entry) = self.ledger.get(at) else { return };
+        if let Some(adapter) = &entry.adapter {
+            *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
+        }
+        let uncached = entry.uncached;
+        let rank = &mut self.ranks[place];
+        if rank.requests() == 0 {
+            self.change_busy(now, 1);
+        }
+        let rank = &mut self.ranks[place];
+        rank.pending_tokens += u64::from(uncached);
+        rank.pending += 1;
+        if uncached > 0 {
+            rank.typical_prompt += (uncached as f32 - rank.typical_prompt) / 32.0;
+        }
+        if rank.pending == 1 {
+            rank.head_tokens = uncached;
+            rank.head_since = now;
+            if let Some(cold) = self.cold[place].as_mut() {
+                cold.busy_since = now;
+            }
+        }
+    }
+
+    /// The stage of a live attempt, whose lease begins anew.
+    pub(crate) fn hear(&mut self, ticket: Ticket, now: Time) -> Option<Stage> {
+        let entry = self
+            .ledger
+            .get_mut(ticket.at)
+            .filter(|entry| entry.fence == ticket.fence);
+        let Some(entry) = entry else {
+            self.counters.strangers += 1;
+            return None;
+        };
+        entry.heard = entry.heard.max(now);
+        let stage = entry.stage;
+        self.ledger.unlink(&mut self.heard, By::Heard, ticket.at);
+        self.ledger.push(&mut self.heard, By::Heard, ticket.at);
+        Some(stage)
+    }
+
+    pub(crate) fn begin_decoding(&mut self, at: u32, now: Time) {
+        let Some(entry) = self.ledger.get_mut(at) else { return };
+        entry.stage = Stage::Decoding;
+        let (place, tail, tokens) = (
+            entry.place as usize,
+            entry.tail,
+            u64::from(entry.prompt) + u64::from(entry.generated),
+        );
+        if let Some(tail) = tail {
+            self.prompts.computed(tail, place as u32, now);
+        }
+        self.learn(at, place, now);
+        self.leave_pending(at, place, now);
+        let rank = &mut self.ranks[place];
+        rank.verified = true;
+        rank.decoding += 1;
+        rank.context += tokens;
+        self.refresh(place, now);
+    }
+
+    pub(crate) fn learn(&mut self, at: u32, place: usize, now: Time) {
+        let Some(entry) = self.ledger.get(at) else { return };
+        let Some(cold) = self.cold[place].as_mut() else { return };
+        if entry.uncached == 0 {
+            return;
+        }
+        let rank = &self.ranks[place];
+        if entry.met_idle && rank.pending == 1 && rank.decoding == 0 {
+            cold.pace.saw_idle(entry.prefill, now.since(entry.booked));
+        } else {
+            let predicted = f64::from(entry.uncached) * f64::from(rank.token_ms) / cold.pace.residual();
+            cold.pace.saw_busy(Millis(predicted), now.since(cold.busy_since));
+        }
+        cold.busy_since = now;
+    }
+
+    pub(crate) fn leave_pending(&mut self, at: u32, place: usize, now: Time) {
+        let (Some(cold), Some(entry)) = (self.cold[place].as_mut(), self.ledger.get(at)) else {
+            return;
+        };
+        let rank = &mut self.ranks[place];
+        rank.pending -= 1;
+        rank.pending_tokens -= u64::from(entry.uncached);
+        let was_head = cold.pending.first() == Some(at);
+        self.ledger.unlink(&mut cold.pending, By::Pending, at);
+        if was_head {
+            let next = cold.pending.first().and_then(|next| self.ledger.get(next));
+            rank.head_tokens = next.map_or(0, |next| next.uncached);
+            rank.head_since = now;
+        }
+    }
+
+    pub(crate) fn release(&mut self, at: u32, now: Time) {
+        let Some(entry) = self.ledger.get(at) else { return };
+        let place = entry.place as usize;
+        if entry.stage == Stage::Prefill {
+            self.leave_pending(at, place, now);
+        }
+        if let Some(cold) = self.cold[place].as_mut() {
+            self.ledger.unlink(&mut cold.all, By::Rank, at);
+        }
+        self.ledger.unlink(&mut self.heard, By::Heard, at);
+        let Some(entry) = self.ledger.take(at) else { return };
+        self.ids.remove(&entry.id);
+        let freed = entry.tail.map_or(0, |tail| self.prompts.leave(tail, entry.place));
+        let rank = &mut self.ranks[place];
+        if entry.stage == Stage::Decoding {
+            rank.decoding -= 1;
+            rank.context -= u64::from(entry.prompt) + u64::from(entry.generated);
+        } else {
+            // What was generated before a first token is not counted as context.
+            debug_assert_eq!(entry.generated, 0);
+        }
+        let blocks = u64::from(freed) + entry.private_blocks;
+        rank.prompt_blocks -= blocks;
+        rank.output_blocks -= entry.output_blocks;
+        rank.output_parts -= entry.output_parts;
+        let idle = rank.requests() == 0;
+        if let Some(cold) = self.cold[place].as_mut() {
+            cold.released.add(blocks + entry.output_blocks, now);
+        }
+        if let Some(adapter) = entry.adapter {
+            self.drop_adapter(&(entry.place, adapter));
+        }
+        if idle {
+            self.change_busy(now, -1);
+        }
+        self.refresh_if_outdated(place, now);
+    }
+
+    pub(crate) fn drop_adapter(&mut self, of: &(u32, AdapterName)) {
+        if let Some(count) = self.adapters.get_mut(of) {
+            *count -= 1;
+            if *count == 0 {
+                self.adapters.remove(of);
+            }
+        }
+    }
+
+    pub(crate) fn change_busy(&mut self, now: Time, by: i32) {
+        self.busy.share = self.busy.share(now, self.taken);
+        self.busy.at = self.busy.at.max(now);
+        self.busy.ranks = self.busy.ranks.saturating_add_signed(by);
+    }
+
+    pub(crate) fn refresh_if_outdated(&mut self, place: usize, now: Time) {
+        let batch = self.ranks[place].batch();
+        if self.cold[place]
+            .as_ref()
+            .is_some_and(|cold| cold.slopes.outdated(batch))
+        {
+            self.refresh(place, now);
+        }
+    }
+
+    /// Works out what a scheduler reads from the profile and from what was learnt.
+    pub(crate) fn refresh(&mut self, place: usize, now: Time) {
+        let rank = &mut self.ranks[place];
+        let Some(cold) = self.cold[place].as_mut() else { return };
+        let batch = rank.batch();
+        if cold.slopes.outdated(batch) {
+            cold.slopes = Slopes::of(&cold.spec.timing, cold.spec.chunk, batch);
+        }
+        let factor = cold.pace.factor(self.median);
+        rank.factor = factor as f32;
+        rank.token_ms = (cold.slopes.token_ms * factor * cold.pace.residual()) as f32;
+        rank.per_sequence_ms = cold.slopes.per_sequence_ms as f32;
+        rank.per_context_ms = cold.slopes.per_context_ms as f32;
+        cold.released.fade(now);
+        // Without observations, all that is in use is assumed to be released within the turnover.
+        let turnover = self.config.turnover.0.max(1.0);
+        let least_blocks = rank.used_blocks().max(1) as f64 / turnover;
+        let least_sequences = f64::from(rank.all_requests().max(1)) / turnover;
+        rank.block_ms = (1.0 / cold.released.blocks_per_ms.max(least_blocks)) as f32;
+        rank.sequence_ms = (1.0 / cold.released.sequences_per_ms.max(least_sequences)) as f32;
+    }
+}

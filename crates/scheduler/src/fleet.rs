@@ -1,0 +1,439 @@
+//! Who exists, and who may serve this request?
+//!
+//! Each thing that can be asked for is a set of places, so that filtering is a few operations on rows of bits whatever the size
+//! of the fleet, and the number of those that each reason excluded comes with it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use homing_domain::{AdapterName, ModelName, RankId, Role, WorkerId};
+use homing_load::Place;
+use rustc_hash::FxHashMap;
+
+use crate::ask::{Ask, Phase};
+use crate::bits::Bits;
+
+/// A name and a value that an operator gave to a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Label {
+    /// The name.
+    pub name: Arc<str>,
+    /// The value.
+    pub value: Arc<str>,
+}
+
+impl Label {
+    /// `name=value`.
+    pub fn new(name: &str, value: &str) -> Self {
+        Self {
+            name: name.into(),
+            value: value.into(),
+        }
+    }
+}
+
+/// Whether a worker answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    #[default]
+    Up,
+    /// It does not.
+    Down,
+}
+
+/// Whether a worker takes new requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duty {
+    /// It does.
+    #[default]
+    Serving,
+    /// It finishes what it has.
+    Draining,
+}
+
+/// What is known of a rank's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Everything: overlaps are exact.
+    Exact,
+    /// Not what was cached before we listened: overlaps are lower bounds.
+    Warming,
+    /// Something is missing and is being fetched.
+    Repairing,
+    /// What was known is old.
+    Stale,
+    /// A guess from what was routed.
+    Guess,
+    /// Nothing.
+    #[default]
+    Nothing,
+}
+
+impl Knowledge {
+    /// As reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Warming => "warming",
+            Self::Repairing => "repairing",
+            Self::Stale => "stale",
+            Self::Guess => "guess",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// Which adapters a rank can serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Adapters {
+    /// Any: it loads what it lacks.
+    Any,
+    /// These.
+    Only(Vec<AdapterName>),
+    /// None.
+    #[default]
+    None,
+}
+
+/// What is known of a rank.
+#[derive(Clone, Debug)]
+pub struct RankFacts {
+    /// Which.
+    pub rank: RankId,
+    /// The model that it serves.
+    pub model: ModelName,
+    /// What it is for.
+    pub role: Role,
+    /// The adapters that it can serve.
+    pub adapters: Adapters,
+    /// What its operator says of it.
+    pub labels: Vec<Label>,
+    /// Whether it answers.
+    pub health: Health,
+    /// Whether it takes new requests.
+    pub duty: Duty,
+    /// What is known of its cache.
+    pub knowledge: Knowledge,
+}
+
+impl RankFacts {
+    /// A rank that does everything for one model.
+    pub fn new(rank: RankId, model: ModelName) -> Self {
+        Self {
+            rank,
+            model,
+            role: Role::Both,
+            adapters: Adapters::None,
+            labels: Vec::new(),
+            health: Health::Up,
+            duty: Duty::Serving,
+            knowledge: Knowledge::Nothing,
+        }
+    }
+}
+
+/// Why a rank is not eligible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// It serves another model.
+    OtherModel,
+    /// It does another part of requests.
+    OtherRole,
+    /// It does not answer.
+    Unhealthy,
+    /// It takes no new requests.
+    Draining,
+    /// It cannot serve the adapter.
+    NoAdapter,
+    /// The request is pinned to another worker.
+    NotPinned,
+    /// The request is pinned to another rank of the worker.
+    OtherDpRank,
+    /// The caller does not allow it.
+    NotAllowed,
+    /// It was tried for this request, and failed.
+    Tried,
+    /// It lacks a label that is required.
+    MissingLabel,
+    /// A prompt there is long overdue; others are not so.
+    Suspect,
+    /// It has not answered anything yet and has enough to show what it can.
+    Unverified,
+}
+
+impl Reason {
+    /// All of them, in the order in which they are looked at.
+    pub const ALL: [Self; 12] = [
+        Self::OtherModel,
+        Self::OtherRole,
+        Self::Unhealthy,
+        Self::Draining,
+        Self::NoAdapter,
+        Self::NotPinned,
+        Self::OtherDpRank,
+        Self::NotAllowed,
+        Self::Tried,
+        Self::MissingLabel,
+        Self::Suspect,
+        Self::Unverified,
+    ];
+
+    /// As reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OtherModel => "other model",
+            Self::OtherRole => "other role",
+            Self::Unhealthy => "unhealthy",
+            Self::Draining => "draining",
+            Self::NoAdapter => "no such adapter",
+            Self::NotPinned => "pinned elsewhere",
+            Self::OtherDpRank => "pinned to another rank",
+            Self::NotAllowed => "not allowed by the caller",
+            Self::Tried => "tried before",
+            Self::MissingLabel => "lacks a required label",
+            Self::Suspect => "suspect",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How many each reason excluded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excluded([u32; Reason::ALL.len()]);
+
+impl Excluded {
+    /// How many this reason excluded.
+    pub fn by(&self, reason: Reason) -> u32 {
+        self.0[reason as usize]
+    }
+
+    /// The reasons that excluded any.
+    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u32)> + '_ {
+        Reason::ALL
+            .into_iter()
+            .map(|reason| (reason, self.by(reason)))
+            .filter(|(_, count)| *count > 0)
+    }
+
+    pub(crate) fn add(&mut self, reason: Reason, count: u32) {
+        self.0[reason as usize] += count;
+    }
+}
+
+/// Everyone, and sets of them.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    facts: Vec<Option<RankFacts>>,
+    all: Bits,
+    models: FxHashMap<ModelName, Bits>,
+    prefills: Bits,
+    decodes: Bits,
+    down: Bits,
+    draining: Bits,
+    any_adapter: Bits,
+    adapters: FxHashMap<AdapterName, Bits>,
+    labels: FxHashMap<Label, Bits>,
+    workers: FxHashMap<WorkerId, Bits>,
+}
+
+impl Fleet {
+    /// Says what holds of the rank at a place, instead of what was said before.
+    pub fn set(&mut self, place: Place, facts: RankFacts) {
+        self.remove(place);
+        self.all.set(place);
+        self.models.entry(facts.model.clone()).or_default().set(place);
+        self.workers.entry(facts.rank.worker).or_default().set(place);
+        for (holds, set) in [
+            (facts.role.prefills(), &mut self.prefills),
+            (facts.role.decodes(), &mut self.decodes),
+            (facts.health == Health::Down, &mut self.down),
+            (facts.duty == Duty::Draining, &mut self.draining),
+            (facts.adapters == Adapters::Any, &mut self.any_adapter),
+        ] {
+            if holds {
+                set.set(place);
+            }
+        }
+        if let Adapters::Only(names) = &facts.adapters {
+            for name in names {
+                self.adapters.entry(name.clone()).or_default().set(place);
+            }
+        }
+        for label in &facts.labels {
+            self.labels.entry(label.clone()).or_default().set(place);
+        }
+        if self.facts.len() <= place.index() {
+            self.facts.resize(place.index() + 1, None);
+        }
+        self.facts[place.index()] = Some(facts);
+    }
+
+    /// Forgets the rank at a place.
+    pub fn remove(&mut self, place: Place) {
+        let Some(facts) = self.facts.get_mut(place.index()).and_then(Option::take) else {
+            return;
+        };
+        for set in [
+            &mut self.all,
+            &mut self.prefills,
+            &mut self.decodes,
+            &mut self.down,
+            &mut self.draining,
+            &mut self.any_adapter,
+        ] {
+            set.clear(place);
+        }
+        clear(&mut self.models, &facts.model, place);
+        clear(&mut self.workers, &facts.rank.worker, place);
+        for label in &facts.labels {
+            clear(&mut self.labels, label, place);
+        }
+        if let Adapters::Only(names) = &facts.adapters {
+            for name in names {
+                clear(&mut self.adapters, name, place);
+            }
+        }
+    }
+
+    /// What is known of the rank at a place.
+    pub fn facts(&self, place: Place) -> Option<&RankFacts> {
+        self.facts.get(place.index())?.as_ref()
+    }
+
+    /// Places up to the last that was ever taken.
+    pub fn places(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Says what is known of a rank's cache.
+    pub fn set_knowledge(&mut self, place: Place, knowledge: Knowledge) {
+        if let Some(facts) = self.facts.get_mut(place.index()).and_then(Option::as_mut) {
+            facts.knowledge = knowledge;
+        }
+    }
+
+    /// The places of a worker.
+    pub fn worker(&self, worker: WorkerId) -> Option<&Bits> {
+        self.workers.get(&worker)
+    }
+
+    /// Puts into `eligible` who may serve the request, and counts the others by the first reason that excluded them.
+    pub fn filter(&self, ask: &Ask<'_>, eligible: &mut Bits) -> Excluded {
+        let mut excluded = Excluded::default();
+        let wanted = ask.wanted;
+        eligible.copy_from(&self.all);
+        excluded.add(Reason::OtherModel, eligible.keep(self.models.get(ask.model)));
+        if matches!(ask.phase, Phase::Whole | Phase::Prefill) {
+            excluded.add(Reason::OtherRole, eligible.keep(Some(&self.prefills)));
+        }
+        if matches!(ask.phase, Phase::Whole | Phase::Decode) {
+            excluded.add(Reason::OtherRole, eligible.keep(Some(&self.decodes)));
+        }
+        excluded.add(Reason::Unhealthy, eligible.drop_all(&self.down));
+        excluded.add(Reason::Draining, eligible.drop_all(&self.draining));
+        if let Some(adapter) = ask.adapter {
+            let mut able = self.any_adapter.clone();
+            for place in self.adapters.get(adapter).into_iter().flat_map(Bits::places) {
+                able.set(place);
+            }
+            excluded.add(Reason::NoAdapter, eligible.keep(Some(&able)));
+        }
+        if let Some(pin) = wanted.pinned {
+            excluded.add(Reason::NotPinned, eligible.keep(self.workers.get(&pin.worker)));
+            if let Some(dp) = pin.dp {
+                let mut others = eligible.clone();
+                let is_it = |place: &Place| self.facts(*place).is_some_and(|facts| facts.rank.dp == dp);
+                eligible.places().filter(is_it).for_each(|place| others.clear(place));
+                excluded.add(Reason::OtherDpRank, eligible.drop_all(&others));
+            }
+        }
+        if !wanted.allowed.is_empty() {
+            let allowed = self.places_of(&wanted.allowed);
+            excluded.add(Reason::NotAllowed, eligible.keep(Some(&allowed)));
+        }
+        if !wanted.tried.is_empty() {
+            let tried = self.places_of(&wanted.tried);
+            excluded.add(Reason::Tried, eligible.drop_all(&tried));
+        }
+        for label in &wanted.required {
+            excluded.add(Reason::MissingLabel, eligible.keep(self.labels.get(label)));
+        }
+        excluded
+    }
+
+    /// Why the rank at a place may not serve the request, if it may not.
+    pub fn why_not(&self, place: Place, ask: &Ask<'_>) -> Option<Reason> {
+        let facts = self.facts(place)?;
+        let wanted = ask.wanted;
+        let prefills = matches!(ask.phase, Phase::Whole | Phase::Prefill);
+        let decodes = matches!(ask.phase, Phase::Whole | Phase::Decode);
+        let adapter = ask.adapter.is_some_and(|adapter| match &facts.adapters {
+            Adapters::Any => false,
+            Adapters::Only(names) => !names.contains(adapter),
+            Adapters::None => true,
+        });
+        let pinned = |pin: crate::ask::Pin| pin.worker != facts.rank.worker;
+        let other_dp = |pin: crate::ask::Pin| pin.dp.is_some_and(|dp| dp != facts.rank.dp);
+        let checks = [
+            (facts.model != *ask.model, Reason::OtherModel),
+            (prefills && !facts.role.prefills(), Reason::OtherRole),
+            (decodes && !facts.role.decodes(), Reason::OtherRole),
+            (facts.health == Health::Down, Reason::Unhealthy),
+            (facts.duty == Duty::Draining, Reason::Draining),
+            (adapter, Reason::NoAdapter),
+            (wanted.pinned.is_some_and(pinned), Reason::NotPinned),
+            (wanted.pinned.is_some_and(other_dp), Reason::OtherDpRank),
+            (
+                !wanted.allowed.is_empty() && !wanted.allowed.contains(&facts.rank.worker),
+                Reason::NotAllowed,
+            ),
+            (wanted.tried.contains(&facts.rank.worker), Reason::Tried),
+            (
+                !wanted.required.iter().all(|label| facts.labels.contains(label)),
+                Reason::MissingLabel,
+            ),
+        ];
+        checks
+            .into_iter()
+            .find(|(excluded, _)| *excluded)
+            .map(|(_, reason)| reason)
+    }
+
+    /// The sum of the weights of the preferred labels that a rank has.
+    pub fn preference(&self, place: Place, preferred: &[(Label, f64)]) -> f64 {
+        let has = |label: &Label| self.labels.get(label).is_some_and(|set| set.has(place));
+        preferred
+            .iter()
+            .filter(|(label, _)| has(label))
+            .map(|(_, weight)| weight)
+            .sum()
+    }
+
+    fn places_of(&self, workers: &[WorkerId]) -> Bits {
+        let mut places = Bits::default();
+        for worker in workers {
+            let of = self.workers.get(worker);
+            of.into_iter()
+                .flat_map(Bits::places)
+                .for_each(|place| places.set(place));
+        }
+        places
+    }
+}
+
+fn clear<K: std::hash::Hash + Eq>(sets: &mut FxHashMap<K, Bits>, key: &K, place: Place) {
+    if let Some(set) = sets.get_mut(key) {
+        set.clear(place);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which policies are there, and how is one added?
+//!
+//! A policy gives each eligible rank a cost and picks one; less is better. `docs/policies.md` says what each weighs and where
+//! its defaults come from. Someone else's policy implements [`Policy`] and is handed to [`crate::Scheduler::new`].
+//!
+//! **Invariant:** [`Policy::cost`] and [`Policy::pick`] change nothing. Only [`Policy::committed`] does, once for each choice
+//! that was carried out.
+
+mod affinity;
+mod blocks;
+pub mod predict;
+mod simple;
+mod sticky;
+mod threshold;
+mod time;
+mod weighted;
+
+use std::fmt;
+
+use homing_domain::Tokens;
+use homing_load::{Load, Place, RankLoad};
+use homing_profile::Time as Moment;
+
+use crate::ask::Ask;
+use crate::bits::Bits;
+use crate::chance::Draw;
+use crate::decision::Terms;
+use crate::fleet::Fleet;
+use crate::overlap::Overlap;
+use crate::policy::predict::{Memo, OnboardRates};
+
+pub use affinity::PrefixAffinity;
+pub use blocks::BlockCost;
+pub use simple::{Direct, LeastLoaded, Random, RoundRobin, TwoChoices};
+pub use sticky::Sticky;
+pub use threshold::CacheThreshold;
+pub use time::PredictedTime;
+pub use weighted::Weighted;
+
+/// What a policy sees of one decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The moment.
+    pub now: Moment,
+    /// What is asked.
+    pub ask: &'a Ask<'a>,
+    /// Who exists.
+    pub fleet: &'a Fleet,
+    /// What they do.
+    pub load: &'a Load,
+    /// What of the prompt lies where.
+    pub overlap: &'a Overlap,
+    /// Who passed the filter.
+    pub eligible: &'a Bits,
+    /// The chance that may be used.
+    pub draw: Draw,
+    /// How fast KV comes from tiers below the device.
+    pub onboard: &'a OnboardRates,
+    /// What was worked out for this prompt.
+    pub memo: &'a Memo,
+}
+
+impl<'a> Scene<'a> {
+    /// Those who passed the filter, with their load.
+    #[inline]
+    pub fn candidates(&self) -> impl Iterator<Item = (Place, &'a RankLoad)> + use<'a> {
+        let ranks = self.load.ranks();
+        self.eligible
+            .places()
+            .filter_map(move |place| Some((place, ranks.get(place.index())?)))
+    }
+
+    /// Tokens in a block.
+    pub fn block_tokens(&self) -> u32 {
+        self.load.config().block_size.get()
+    }
+
+    /// Tokens of the prompt that a rank with so many leading blocks does not compute: one is always computed.
+    pub fn cached(&self, blocks: u32) -> Tokens {
+        let most = self.ask.prompt.0.saturating_sub(1);
+        Tokens(blocks.saturating_mul(self.block_tokens()).min(most))
+    }
+
+    /// Blocks of the prompt, the last of which need not be full.
+    pub fn prompt_blocks(&self) -> u32 {
+        self.ask.prompt.0.div_ceil(self.block_tokens())
+    }
+}
+
+/// The cost of each rank, by place.
+#[derive(Debug, Default)]
+pub struct Costs {
+    by_place: Vec<f64>,
+}
+
+impl Costs {
+    /// Says what a rank costs.
+    #[inline]
+    pub fn set(&mut self, place: Place, cost: f64) {
+        self.by_place[place.index()] = cost;
+    }
+
+    /// What a rank costs. It means something only for those who passed the filter.
+    #[inline]
+    pub fn get(&self, place: Place) -> f64 {
+        self.by_place[place.index()]
+    }
+
+    pub(crate) fn reserve(&mut self, places: usize) {
+        if self.by_place.len() < places {
+            self.by_place.resize(places, 0.0);
+        }
+    }
+}
+
+/// A way to choose.
+pub trait Policy: fmt::Debug + Send {
+    /// What it is called in settings, reports and metrics.
+    fn name(&self) -> &'static str;
+
+    /// The unit of its costs.
+    fn unit(&self) -> &'static str {
+        "points"
+    }
+
+    /// Whether it looks at cached prefixes. If no policy does, nothing need be looked up.
+    fn uses_overlap(&self) -> bool {
+        false
+    }
+
+    /// Whether it chooses nothing by itself, so that a request must name its worker.
+    fn needs_pin(&self) -> bool {
+        false
+    }
+
+    /// Gives every candidate a cost: finite, not negative, less is better.
+    fn cost(&self, scene: &Scene<'_>, costs: &mut Costs);
+
+    /// Picks one of the candidates. By default one of the least cost, or by temperature if the request has one.
+    fn pick(&self, scene: &Scene<'_>, costs: &Costs) -> Option<Place> {
+        pick_with(scene, costs, scene.ask.overrides.temperature.unwrap_or(0.0))
+    }
+
+    /// The parts of a rank's cost, for reports.
+    fn terms(&self, scene: &Scene<'_>, place: Place, terms: &mut Terms);
+
+    /// A choice of this policy was carried out.
+    fn committed(&mut self, _ask: &Ask<'_>, _chosen: Place, _now: Moment) {}
+}
+
+/// The policies that come with Homing, by name.
+pub const NAMES: [&str; 11] = [
+    "time",
+    "blocks",
+    "prefix-affinity",
+    "cache-threshold",
+    "weighted",
+    "least-loaded",
+    "p2c",
+    "round-robin",
+    "random",
+    "sticky",
+    "direct",
+];
+
+/// There is no policy of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy `{name}`; there are {}", NAMES.join(", "))]
+pub struct UnknownPolicy {
+    /// The name.
+    pub name: String,
+}
+
+/// A policy with its defaults.
+pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
+    Ok(match name {
+        "time" => Box::new(PredictedTime::default()),
+        "blocks" => Box::new(BlockCost::default()),
+        "prefix-affinity" => Box::new(PrefixAffinity::default()),
+        "cache-threshold" => Box::new(CacheThreshold::default()),
+        "weighted" => Box::new(Weighted::default()),
+        "least-loaded" => Box::new(LeastLoaded),
+        "p2c" => Box::new(TwoChoices),
+        "round-robin" => Box::new(RoundRobin::default()),
+        "random" => Box::new(Random),
+        "sticky" => Box::new(Sticky::default()),
+        "direct" => Box::new(Direct),
+        other => return Err(UnknownPolicy { name: other.to_owned() }),
+    })
+}
+
+/// Picks by temperature: at 0 one of the least cost, each with the same chance; above it with a chance that falls with the
+/// distance to the least, the more the lower the temperature.
+pub fn pick_with(scene: &Scene<'_>, costs: &Costs, temperature: f64) -> Option<Place> {
+    let (least, most) = bounds(scene, costs)?;
+    let spread = (most - least) * temperature;
+    if spread <= 0.0 || !spread.is_finite() {
+        return pick_within(scene, costs, least);
+    }
+    let weight = |place: Place| (-(costs.get(place) - least) / spread).exp();
+    let total: f64 = scene.eligible.places().map(weight).sum();
+    let mut left = scene.draw.share(0) * total;
+    let mut drawn = None;
+    for place in scene.eligible.places() {
+        drawn = Some(place);
+        left -= weight(place);
+        if left < 0.0 {
+            break;
+        }
+    }
+    drawn
+}
+
+/// Picks one of those that cost at most so much, each with the same chance.
+pub fn pick_within(scene: &Scene<'_>, costs: &Costs, most: f64) -> Option<Place> {
+    let near = scene.eligible.places().filter(|place| costs.get(*place) <= most);
+    near.min_by_key(|place| scene.draw.number(u64::from(place.0)))
+}
+
+/// The least and the greatest cost.
+pub fn bounds(scene: &Scene<'_>, costs: &Costs) -> Option<(f64, f64)> {
+    let each = scene.eligible.places().map(|place| costs.get(place));
+    each.fold(None, |bounds, cost| {
+        let (least, most) = bounds.unwrap_or((cost, cost));
+        Some((
+            if cost < least { cost } else { least },
+            if cost > most { cost } else { most },
+        ))
+    })
+}

@@ -1,0 +1,234 @@
+//! Filter, predict, choose: how do they come together?
+
+use homing_load::{Load, Place, RankLoad, Standing};
+use homing_profile::{Millis, Time};
+
+use crate::ask::{Ask, CacheUse};
+use crate::bits::Bits;
+use crate::chance::Draw;
+use crate::decision::{Candidate, Decision, Refusal, Terms};
+use crate::fleet::{Excluded, Fleet, Reason};
+use crate::overlap::Overlap;
+use crate::policy::predict::{Memo, OnboardRates, blocks_at_end, predict};
+use crate::policy::{Costs, Policy, Scene};
+
+/// What is known when a decision is made.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The moment.
+    pub now: Time,
+    /// Who exists.
+    pub fleet: &'a Fleet,
+    /// What they do.
+    pub load: &'a Load,
+    /// What of the prompt lies where.
+    pub overlap: &'a Overlap,
+}
+
+/// Room to decide in, so that nothing is allocated for each rank. Any may be used for any decision.
+#[derive(Debug, Default)]
+pub struct Room {
+    eligible: Bits,
+    held: Bits,
+    costs: Costs,
+    nothing: Overlap,
+    best: Vec<Place>,
+    memo: Memo,
+}
+
+/// One policy, and what holds for every policy.
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Box<dyn Policy>,
+    /// How many of the next best a decision names.
+    pub name_others: usize,
+    /// Bookings that a rank may have before it gave its first token, while others can take more.
+    pub unverified_bookings: u32,
+    /// How fast KV comes from lower tiers, for the predictions of all policies.
+    pub onboard: OnboardRates,
+}
+
+impl Scheduler {
+    /// A scheduler with a policy.
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            name_others: 3,
+            unverified_bookings: 8,
+            onboard: OnboardRates::default(),
+        }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// Says where the request should go. Nothing changes by it.
+    pub fn decide(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Decision, Refusal> {
+        if self.policy.needs_pin() && ask.wanted.pinned.is_none() {
+            return Err(Refusal::NoWorkerNamed);
+        }
+        let mut excluded = view.fleet.filter(ask, &mut room.eligible);
+        if room.eligible.is_empty() {
+            return Err(match ask.wanted.pinned {
+                Some(pin) => Refusal::PinnedWorker {
+                    worker: pin.worker,
+                    excluded,
+                },
+                None => Refusal::NobodyEligible(excluded),
+            });
+        }
+        room.costs.reserve(view.load.ranks().len().max(view.fleet.places()));
+        let mut chosen = self.choose(view, ask, draw, room)?;
+        if self.why_held(view, chosen).is_some() && self.hold_back(view, room, &mut excluded) {
+            chosen = self.choose(view, ask, draw, room)?;
+        }
+        Ok(self.describe(view, ask, draw, room, (chosen, excluded)))
+    }
+
+    /// A choice was carried out: policies with a memory remember it. Not to be called for questions, dry runs and requests that
+    /// were pinned.
+    pub fn commit(&mut self, ask: &Ask<'_>, chosen: Place, now: Time) {
+        self.policy.committed(ask, chosen, now);
+    }
+
+    fn choose(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Place, Refusal> {
+        let (scene, costs) = self.scene(view, ask, draw, room);
+        scene.memo.reset(&scene);
+        self.policy.cost(&scene, costs);
+        if !ask.wanted.preferred.is_empty() && ask.wanted.pinned.is_none() {
+            for place in scene.eligible.places() {
+                costs.set(place, costs.get(place) * preference(view.fleet, ask, place));
+            }
+        }
+        let chosen = self
+            .policy
+            .pick(&scene, costs)
+            .filter(|place| scene.eligible.has(*place));
+        chosen.ok_or(Refusal::PolicyChoseNobody(self.policy.name()))
+    }
+
+    /// Why a rank should get nothing while there are others.
+    fn why_held(&self, view: &View<'_>, place: Place) -> Option<Reason> {
+        let rank: &RankLoad = view.load.rank(place)?;
+        if rank.standing(view.now) == Standing::Suspect {
+            return Some(Reason::Suspect);
+        }
+        let unverified = !rank.is_verified() && rank.requests() >= self.unverified_bookings;
+        unverified.then_some(Reason::Unverified)
+    }
+
+    /// Takes out all who should get nothing, if anybody is left then.
+    fn hold_back(&self, view: &View<'_>, room: &mut Room, excluded: &mut Excluded) -> bool {
+        room.held.reset();
+        let mut without = *excluded;
+        for place in room.eligible.places() {
+            if let Some(reason) = self.why_held(view, place) {
+                room.held.set(place);
+                without.add(reason, 1);
+            }
+        }
+        if room.held.count() == room.eligible.count() {
+            return false;
+        }
+        room.eligible.drop_all(&room.held);
+        *excluded = without;
+        true
+    }
+
+    fn describe(
+        &self,
+        view: &View<'_>,
+        ask: &Ask<'_>,
+        draw: Draw,
+        room: &mut Room,
+        (chosen, excluded): (Place, Excluded),
+    ) -> Decision {
+        let mut best = std::mem::take(&mut room.best);
+        let (scene, costs) = self.scene(view, ask, draw, room);
+        next_best(scene.eligible, costs, chosen, self.name_others, &mut best);
+        let blocks = blocks_at_end(&scene);
+        let candidate = |place: Place| {
+            let mut terms = Terms::default();
+            self.policy.terms(&scene, place, &mut terms);
+            let facts = view.fleet.facts(place);
+            let rank = facts.map(|facts| facts.rank);
+            Candidate {
+                place,
+                rank: rank.unwrap_or(homing_domain::RankId::new(0, 0)),
+                cost: costs.get(place),
+                terms,
+                depths: *scene.overlap.depths(place),
+                knowledge: facts.map(|facts| facts.knowledge).unwrap_or_default(),
+                first_token: first_token(&scene, place, blocks),
+            }
+        };
+        let decision = Decision {
+            policy: self.policy.name(),
+            unit: self.policy.unit(),
+            chosen: candidate(chosen),
+            others: best.iter().map(|place| candidate(*place)).collect(),
+            eligible: scene.eligible.count(),
+            excluded,
+            settled: view.overlap.is_settled(),
+        };
+        room.best = best;
+        decision
+    }
+
+    fn scene<'a>(
+        &'a self,
+        view: &View<'a>,
+        ask: &'a Ask<'a>,
+        draw: Draw,
+        room: &'a mut Room,
+    ) -> (Scene<'a>, &'a mut Costs) {
+        let overlap = match ask.overrides.cache {
+            CacheUse::Counts => view.overlap,
+            CacheUse::Ignored => &room.nothing,
+        };
+        let scene = Scene {
+            now: view.now,
+            ask,
+            fleet: view.fleet,
+            load: view.load,
+            overlap,
+            eligible: &room.eligible,
+            draw,
+            onboard: &self.onboard,
+            memo: &room.memo,
+        };
+        (scene, &mut room.costs)
+    }
+}
+
+/// Until the first token there, whatever the policy weighs.
+fn first_token(scene: &Scene<'_>, place: Place, blocks: u64) -> Millis {
+    let rank = scene.load.rank(place);
+    rank.map_or(Millis::ZERO, |rank| predict(scene, place, rank, blocks).first_token())
+}
+
+/// What preferred labels make of a cost: between a third and three times of it, as in Dynamo.
+fn preference(fleet: &Fleet, ask: &Ask<'_>, place: Place) -> f64 {
+    (-fleet.preference(place, &ask.wanted.preferred).tanh()).exp()
+}
+
+/// The `most` of least cost besides the chosen one, best first.
+fn next_best(eligible: &Bits, costs: &Costs, chosen: Place, most: usize, best: &mut Vec<Place>) {
+    best.clear();
+    if most == 0 {
+        return;
+    }
+    let mut worst = f64::INFINITY;
+    for place in eligible.places() {
+        let cost = costs.get(place);
+        if place == chosen || best.len() == most && cost >= worst {
+            continue;
+        }
+        let at = best.partition_point(|other| costs.get(*other) <= cost);
+        best.insert(at, place);
+        best.truncate(most);
+        worst = best.last().map_or(f64::INFINITY, |last| costs.get(*last));
+    }
+}
