@@ -61,6 +61,43 @@ choice!(
     }
 );
 
+choice!(
+    /// Whether something is so.
+    Switch {
+        /// No.
+        Off = "off",
+        /// Yes.
+        On = "on",
+    }
+);
+
+impl Switch {
+    /// Whether it is on.
+    pub const fn is_on(self) -> bool {
+        matches!(self, Self::On)
+    }
+}
+
+choice!(
+    /// Which engine `homing mock` pretends to be.
+    MockDialect {
+        /// vLLM.
+        Vllm = "vllm",
+        /// SGLang.
+        Sglang = "sglang",
+    }
+);
+
+choice!(
+    /// How `homing mock` writes events.
+    EventFormat {
+        /// As maps, like vLLM from 0.24 on and SGLang 0.5.23.
+        Map = "map",
+        /// As lists, like vLLM up to 0.22 and SGLang up to 0.5.18.
+        Array = "array",
+    }
+);
+
 /// How an engine can write, in the order of [`DIALECT_CHOICES`].
 pub(crate) const DIALECTS: &[Dialect] = &Dialect::ALL;
 
@@ -148,6 +185,9 @@ mod tests {
         }
         check(CacheView::ALL, CacheView::CHOICES);
         check(LogLevel::ALL, LogLevel::CHOICES);
+        check(Switch::ALL, Switch::CHOICES);
+        check(MockDialect::ALL, MockDialect::CHOICES);
+        check(EventFormat::ALL, EventFormat::CHOICES);
         check(DIALECTS, DIALECT_CHOICES);
         check(COPIES, COPIES_CHOICES);
         check(ROLES, ROLE_CHOICES);

@@ -13,6 +13,7 @@ use homing_index::Copies;
 
 use crate::choices::{COPIES, CacheView, LogLevel};
 use crate::knob::Value;
+use crate::mock::Mock;
 use crate::table::KnobId;
 use crate::worker::{WorkerDefaults, WorkerSpec};
 
@@ -41,6 +42,8 @@ pub struct Config {
     pub log: Log,
     /// The workload of `homing demo`.
     pub demo: Demo,
+    /// `homing mock`.
+    pub mock: Mock,
     /// The workers, in the order in which they were written.
     pub workers: Vec<WorkerSpec>,
 }
@@ -280,6 +283,7 @@ impl Config {
                 cache: Blocks(small(KnobId::DemoCache)),
                 seed: count(KnobId::DemoSeed),
             },
+            mock: Mock::build(&value),
             workers: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::choices::Switch;
 use crate::table::KnobId;
 use crate::worker::keys::WorkerKey;
 use crate::worker::{self, MAX_WORKERS};
@@ -73,6 +74,12 @@ fn flag(id: KnobId, own_section: &str) -> Arg {
         .value_name("VALUE")
         .help(format!("{} [{}; default {}]", knob.doc, knob.kind, knob.default))
         .help_heading(heading);
+    // A switch is turned on by its name alone.
+    let arg = if knob.is_switch() {
+        arg.num_args(0..=1).default_missing_value(Switch::On.name())
+    } else {
+        arg
+    };
     if knob.section() == own_section {
         arg.visible_alias(knob.key())
     } else {
@@ -102,6 +109,18 @@ mod tests {
         assert_eq!(parse(&["--workers", "4"]), [(KnobId::DemoWorkers, "4".to_owned())]);
         let other = with_flags(Command::new("config").no_binary_name(true));
         assert!(other.try_get_matches_from(["--workers", "4"]).is_err());
+    }
+
+    #[test]
+    fn a_switch_needs_no_value() {
+        let on = |text: &str| vec![(KnobId::MockEventsConnect, text.to_owned())];
+        assert_eq!(parse(&["--mock-events-connect"]), on("on"));
+        assert_eq!(parse(&["--mock-events-connect", "off"]), on("off"));
+        let workers = (KnobId::DemoWorkers, "4".to_owned());
+        assert_eq!(
+            parse(&["--mock-events-connect", "--workers", "4"]),
+            [vec![workers], on("on")].concat()
+        );
     }
 
     #[test]

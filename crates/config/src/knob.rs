@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use homing_domain::HashSeed;
 
+use crate::choices::Switch;
 use crate::quantity;
 use crate::words;
 
@@ -144,6 +145,17 @@ impl Knob {
     /// Whether its value must not be shown.
     pub fn is_secret(&self) -> bool {
         matches!(self.kind, Kind::Seed)
+    }
+
+    /// Whether it is one that is on or off, and turned on by its flag alone.
+    pub fn is_switch(&self) -> bool {
+        match self.kind {
+            Kind::Choice(choices) => {
+                let words = choices.iter().map(|choice| choice.name);
+                words.eq(Switch::CHOICES.iter().map(|choice| choice.name))
+            }
+            _ => false,
+        }
     }
 
     /// What `text` says about this knob.

@@ -15,7 +15,7 @@
 //! - [`quantity`]: how numbers with units are written, [`choices`]: which words stand for a choice, [`words`]: which
 //!   names can be passed on;
 //! - [`mod@worker`]: the workers, which are written in the same way everywhere;
-//! - [`mod@config`]: the typed result, and [`checks`]: what must hold between its fields;
+//! - [`mod@config`]: the typed result ([`mod@mock`] has a part of it), and [`checks`]: what must hold between its fields;
 //! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
 //!   real ones;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
@@ -28,6 +28,7 @@ pub mod file;
 pub mod flags;
 pub mod knob;
 pub mod load;
+pub mod mock;
 pub mod quantity;
 pub mod reference;
 pub mod resolve;
@@ -35,11 +36,12 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::{CacheView, LogLevel, role_name};
+pub use choices::{CacheView, EventFormat, LogLevel, MockDialect, Switch, role_name};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, colour, load, read_text};
+pub use mock::{Mock, MockEvents, MockFaults};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
 pub use worker::{Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, WorkerDefaults, WorkerLabel, WorkerSpec};

@@ -4,7 +4,7 @@
 //! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
-use crate::choices::{COPIES_CHOICES, CacheView, LogLevel};
+use crate::choices::{COPIES_CHOICES, CacheView, EventFormat, LogLevel, MockDialect, Switch};
 use crate::knob::{Kind, Knob, Unit};
 
 macro_rules! knobs {
@@ -191,6 +191,108 @@ knobs! {
 
     /// What the demo's workload is generated from. The same seed gives the same workload.
     DemoSeed = "demo.seed", "1", Kind::Count(Unit::Number, 0..=1 << 53);
+
+    /// The address that `homing mock` listens on.
+    MockHost = "mock.host", "127.0.0.1", Kind::Name;
+
+    /// The port that it listens on. Each further worker takes the next one; 0 stands for any.
+    MockPort = "mock.port", "8000", Kind::Count(Unit::Number, 0..=65_535);
+
+    /// Which engine it pretends to be.
+    MockDialect = "mock.dialect", "vllm", Kind::Choice(MockDialect::CHOICES);
+
+    /// How long its steps take: a profile that comes with Homing (`homing profile list`), or `polynomial`.
+    MockProfile = "mock.profile", "h200-llama-3.1-8b", Kind::Name;
+
+    /// A profile of your own, in place of one that comes with Homing.
+    MockProfileFile = "mock.profile-file", "none", Kind::File;
+
+    /// How many times as fast as the profile says it is.
+    MockSpeedup = "mock.speedup", "1", Kind::Ratio(0.001..=100_000.0);
+
+    /// How many blocks of KV cache each rank has.
+    MockBlocks = "mock.blocks", "16384", Kind::Count(Unit::Blocks, 1..=1 << 26);
+
+    /// How many tokens a prompt and its answer may have together, at most as many as fit into the cache.
+    MockMaxModelLen = "mock.max-model-len", "2^17", Kind::Count(Unit::Tokens, 1..=1 << 26);
+
+    /// How many requests are computed together.
+    MockMaxRunning = "mock.max-running", "256", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many requests may wait on a rank; more are refused.
+    MockMaxWaiting = "mock.max-waiting", "2^16", Kind::Count(Unit::Number, 1..=1 << 24);
+
+    /// How many tokens vLLM computes in one step.
+    MockMaxBatchedTokens = "mock.max-batched-tokens", "8192", Kind::Count(Unit::Tokens, 1..=1 << 24);
+
+    /// How many data-parallel ranks each worker has.
+    MockDpSize = "mock.dp-size", "1", Kind::Count(Unit::Ranks, 1..=256);
+
+    /// How many engines there are, each with a port of its own.
+    MockWorkers = "mock.workers", "1", Kind::Count(Unit::Workers, 1..=256);
+
+    /// Together with the prompt, what decides the text of an answer. A request can have another.
+    MockSeed = "mock.seed", "1", Kind::Count(Unit::Number, 0..=1 << 53);
+
+    /// After about how many tokens an answer ends by itself, unless a request asks for all of them; 0: never.
+    MockAnswerTokens = "mock.answer-tokens", "128", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// How many LoRA adapters fit on the device at once; 0: adapters are not served.
+    MockMaxLoras = "mock.max-loras", "4", Kind::Count(Unit::Number, 0..=4096);
+
+    /// How much longer a step takes that uses an adapter which is not on the device.
+    MockLoraLoad = "mock.lora-load", "50ms", Kind::Time(0..=HOUR);
+
+    /// Where KV events are published: `tcp://HOST:PORT`, `ipc://PATH` or `none`. Each further rank takes the next port.
+    MockEvents = "mock.events", "none", Kind::Name;
+
+    /// Whether it connects there, to a subscriber that binds, in place of binding.
+    MockEventsConnect = "mock.events-connect", "off", Kind::Choice(Switch::CHOICES);
+
+    /// Where it answers requests for a replay: as `mock.events`. Each further rank takes the next port.
+    MockReplay = "mock.replay", "none", Kind::Name;
+
+    /// The first frame of every event message.
+    MockTopic = "mock.topic", "kv-events", Kind::Name;
+
+    /// How events are written.
+    MockEventFormat = "mock.event-format", "map", Kind::Choice(EventFormat::CHOICES);
+
+    /// How many elements a stored event of vLLM has when it is written as a list; what does not fit is left out.
+    MockEventFields = "mock.event-fields", "13", Kind::Count(Unit::Number, 5..=13);
+
+    /// How many batches of each rank are kept for a replay.
+    MockRingBatches = "mock.ring-batches", "10000", Kind::Count(Unit::Batches, 0..=1 << 20);
+
+    /// How many messages wait for a subscriber that does not read. What comes beyond that is lost to it.
+    MockHighWater = "mock.high-water", "100000", Kind::Count(Unit::Batches, 1..=1 << 20);
+
+    /// How long a request may be. A longer one is refused.
+    MockMaxRequest = "mock.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// A fault from the start: connections are closed as soon as they are made.
+    MockFaultRefuse = "mock.fault-refuse", "off", Kind::Choice(Switch::CHOICES);
+
+    /// A fault from the start: requests for answers get status 500.
+    MockFaultFail = "mock.fault-fail", "off", Kind::Choice(Switch::CHOICES);
+
+    /// A fault from the start: requests for answers are taken and nothing comes back.
+    MockFaultStall = "mock.fault-stall", "off", Kind::Choice(Switch::CHOICES);
+
+    /// A fault from the start: the connection of an answer is cut after so many tokens; 0: never.
+    MockFaultCutAfter = "mock.fault-cut-after", "0", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// A fault from the start: of so many batches of events one is not published; 0: none is lost.
+    MockFaultDropEvery = "mock.fault-drop-every", "0", Kind::Count(Unit::Batches, 0..=1 << 24);
+
+    /// A fault from the start: of so many batches of events one is published twice; 0: none is.
+    MockFaultRepeatEvery = "mock.fault-repeat-every", "0", Kind::Count(Unit::Batches, 0..=1 << 24);
+
+    /// A fault from the start: every step takes so many times as long.
+    MockFaultSlowdown = "mock.fault-slowdown", "1", Kind::Ratio(0.001..=100_000.0);
+
+    /// A fault from the start: adapters cannot be loaded.
+    MockFaultRejectAdapters = "mock.fault-reject-adapters", "off", Kind::Choice(Switch::CHOICES);
 }
 
 #[cfg(test)]

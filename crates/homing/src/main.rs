@@ -7,6 +7,7 @@ mod agent;
 mod demo;
 mod index;
 mod logs;
+mod mock;
 mod profile;
 mod service;
 mod show;
@@ -47,6 +48,7 @@ fn command() -> Command {
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
     let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
+    let mock = Command::new("mock").about("Pretend to be engines: vLLM's or SGLang's API and KV events, without a GPU");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
     let homing = Command::new("homing")
         .about("Sends every LLM request home: to the worker that already holds its prefix in KV cache")
@@ -56,6 +58,7 @@ fn command() -> Command {
         .subcommand(flags::with_flags(demo))
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
+        .subcommand(flags::with_flags(mock))
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
         .subcommand(profile::command());
@@ -69,6 +72,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("demo", matches)) => run_demo(matches),
         Some(("index", matches)) => index::run(&settings(matches)?),
         Some(("agent", matches)) => agent::run(&settings(matches)?.config),
+        Some(("mock", matches)) => mock::run(&settings(matches)?.config),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),

@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** nothing that a peer sends makes memory grow beyond the limits in the configuration, or panics.
 //!
-//! - [`zmq`]: ZMTP 3 for subscribing to engines and asking them for a replay.
+//! - [`zmq`]: ZMTP 3 for subscribing to engines and asking them for a replay, and for publishing and answering as they do.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

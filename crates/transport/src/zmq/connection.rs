@@ -243,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Ok(None)
             }
             (Command::Pong, Stage::Live(_)) => Ok(Some(Activity::Alive)),
-            (Command::Pong | Command::Other, _) => Ok(None),
+            (Command::Pong | Command::Subscribe(_) | Command::Cancel(_) | Command::Other, _) => Ok(None),
         }
     }
 

@@ -99,6 +99,12 @@ pub enum ConnectionError {
         /// [`Limits::peers`](super::Limits::peers).
         limit: usize,
     },
+    /// A subscriber subscribes without end.
+    #[error("the peer has more than {limit} subscriptions")]
+    TooManySubscriptions {
+        /// How many it may have.
+        limit: usize,
+    },
     /// The system gives us no further connection.
     #[error("cannot accept a connection: {0}")]
     Accept(#[source] io::Error),

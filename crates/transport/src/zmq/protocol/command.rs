@@ -18,6 +18,10 @@ pub enum Command {
     Ping(Bytes),
     /// The peer is alive.
     Pong,
+    /// The peer wants messages whose first frame begins so.
+    Subscribe(Bytes),
+    /// The peer wants them no more.
+    Cancel(Bytes),
     /// Something that does not concern us.
     Other,
 }
@@ -48,6 +52,8 @@ impl Command {
                 Ok(Self::Ping(Bytes::copy_from_slice(context)))
             }
             b"PONG" => Ok(Self::Pong),
+            b"SUBSCRIBE" => Ok(Self::Subscribe(Bytes::copy_from_slice(rest))),
+            b"CANCEL" => Ok(Self::Cancel(Bytes::copy_from_slice(rest))),
             _ => Ok(Self::Other),
         }
     }
@@ -107,7 +113,12 @@ mod tests {
             Ok(Command::Ping(Bytes::from_static(b"abc")))
         );
         assert_eq!(Command::read(b"\x04PONGabc"), Ok(Command::Pong));
-        assert_eq!(Command::read(b"\x09SUBSCRIBEabc"), Ok(Command::Other));
+        assert_eq!(
+            Command::read(b"\x09SUBSCRIBEabc"),
+            Ok(Command::Subscribe(Bytes::from_static(b"abc")))
+        );
+        assert_eq!(Command::read(b"\x06CANCEL"), Ok(Command::Cancel(Bytes::new())));
+        assert_eq!(Command::read(b"\x04JOINabc"), Ok(Command::Other));
     }
 
     #[test]

@@ -1,0 +1,204 @@
+//! What is `homing mock` to pretend?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use homing_domain::{Blocks, Tokens};
+
+use crate::choices::{EventFormat, MockDialect, Switch};
+use crate::knob::Value;
+use crate::table::KnobId;
+
+/// `homing mock`. Model and block size are those of [`crate::Config`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mock {
+    /// The address to listen on.
+    pub host: String,
+    /// The first worker's port.
+    pub port: u16,
+    /// Which engine it is.
+    pub dialect: MockDialect,
+    /// The name of its profile.
+    pub profile: String,
+    /// A profile to read in place of the named one.
+    pub profile_file: Option<PathBuf>,
+    /// How many times as fast as the profile it is.
+    pub speedup: f64,
+    /// Blocks of cache of each rank.
+    pub blocks: Blocks,
+    /// Tokens of prompt and answer together.
+    pub max_model_len: Tokens,
+    /// Requests computed together.
+    pub max_running: u32,
+    /// Requests that may wait on a rank.
+    pub max_waiting: u32,
+    /// Tokens of a step of vLLM.
+    pub max_batched_tokens: Tokens,
+    /// Ranks of each worker.
+    pub dp_size: u16,
+    /// Engines.
+    pub workers: u16,
+    /// What decides texts, together with prompts.
+    pub seed: u64,
+    /// After about how many tokens answers end by themselves; 0: never.
+    pub answer_tokens: u32,
+    /// Adapters on the device; 0: none are served.
+    pub max_loras: u32,
+    /// How much longer a step takes that loads one.
+    pub lora_load: Duration,
+    /// Events.
+    pub events: MockEvents,
+    /// The longest request, in bytes.
+    pub max_request_bytes: u64,
+    /// What goes wrong from the start.
+    pub faults: MockFaults,
+}
+
+/// Where and how `homing mock` tells of its cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MockEvents {
+    /// Where they are published, as it was written; `None` where nothing is.
+    pub publish: Option<String>,
+    /// Whether that is connected to and not bound.
+    pub connects: Switch,
+    /// Where replays are asked for, as it was written.
+    pub replay: Option<String>,
+    /// The first frame.
+    pub topic: String,
+    /// How events are written.
+    pub format: EventFormat,
+    /// Elements of a stored event that is a list.
+    pub fields: u32,
+    /// Batches of a rank that are kept for replays.
+    pub ring_batches: u32,
+    /// Messages that wait for one subscriber.
+    pub high_water: u32,
+}
+
+/// What goes wrong in `homing mock` from the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MockFaults {
+    /// Connections are closed as soon as they are made.
+    pub refuse: Switch,
+    /// Requests for answers get status 500.
+    pub fail: Switch,
+    /// Requests for answers are taken and nothing comes back.
+    pub stall: Switch,
+    /// Connections are cut after so many tokens of an answer; 0: never.
+    pub cut_after: u32,
+    /// One of so many batches is not published; 0: none.
+    pub drop_every: u32,
+    /// One of so many batches is published twice; 0: none.
+    pub repeat_every: u32,
+    /// Steps take so many times as long.
+    pub slowdown: f64,
+    /// Adapters cannot be loaded.
+    pub reject_adapters: Switch,
+}
+
+/// How no address is written.
+const NONE: &str = "none";
+
+impl Mock {
+    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+        let count = |id| count(value, id);
+        let small = |id| u32::try_from(count(id)).expect("ranges of 32-bit knobs end below 2^32");
+        let tiny = |id| u16::try_from(count(id)).expect("ranges of 16-bit knobs end below 2^16");
+        Self {
+            host: name(value, KnobId::MockHost),
+            port: tiny(KnobId::MockPort),
+            dialect: MockDialect::ALL[choice(value, KnobId::MockDialect)],
+            profile: name(value, KnobId::MockProfile),
+            profile_file: match value(KnobId::MockProfileFile) {
+                Value::File(path) => path,
+                other => unreachable!("the profile's file is {other:?}"),
+            },
+            speedup: ratio(value, KnobId::MockSpeedup),
+            blocks: Blocks(small(KnobId::MockBlocks)),
+            max_model_len: Tokens(small(KnobId::MockMaxModelLen)),
+            max_running: small(KnobId::MockMaxRunning),
+            max_waiting: small(KnobId::MockMaxWaiting),
+            max_batched_tokens: Tokens(small(KnobId::MockMaxBatchedTokens)),
+            dp_size: tiny(KnobId::MockDpSize),
+            workers: tiny(KnobId::MockWorkers),
+            seed: count(KnobId::MockSeed),
+            answer_tokens: small(KnobId::MockAnswerTokens),
+            max_loras: small(KnobId::MockMaxLoras),
+            lora_load: match value(KnobId::MockLoraLoad) {
+                Value::Time(time) => time,
+                other => unreachable!("the time to load an adapter is {other:?}"),
+            },
+            events: MockEvents::build(value),
+            max_request_bytes: match value(KnobId::MockMaxRequest) {
+                Value::Size(size) => size,
+                other => unreachable!("the longest request is {other:?}"),
+            },
+            faults: MockFaults::build(value),
+        }
+    }
+}
+
+impl MockEvents {
+    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+        let small = |id| u32::try_from(count(value, id)).expect("ranges of 32-bit knobs end below 2^32");
+        let address = |id| Some(name(value, id)).filter(|text| text != NONE);
+        Self {
+            publish: address(KnobId::MockEvents),
+            connects: switch(value, KnobId::MockEventsConnect),
+            replay: address(KnobId::MockReplay),
+            topic: name(value, KnobId::MockTopic),
+            format: EventFormat::ALL[choice(value, KnobId::MockEventFormat)],
+            fields: small(KnobId::MockEventFields),
+            ring_batches: small(KnobId::MockRingBatches),
+            high_water: small(KnobId::MockHighWater),
+        }
+    }
+}
+
+impl MockFaults {
+    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+        let small = |id| u32::try_from(count(value, id)).expect("ranges of 32-bit knobs end below 2^32");
+        Self {
+            refuse: switch(value, KnobId::MockFaultRefuse),
+            fail: switch(value, KnobId::MockFaultFail),
+            stall: switch(value, KnobId::MockFaultStall),
+            cut_after: small(KnobId::MockFaultCutAfter),
+            drop_every: small(KnobId::MockFaultDropEvery),
+            repeat_every: small(KnobId::MockFaultRepeatEvery),
+            slowdown: ratio(value, KnobId::MockFaultSlowdown),
+            reject_adapters: switch(value, KnobId::MockFaultRejectAdapters),
+        }
+    }
+}
+
+fn count(value: &impl Fn(KnobId) -> Value, id: KnobId) -> u64 {
+    match value(id) {
+        Value::Count(count) => count,
+        other => unreachable!("{id:?} is {other:?}, not a count"),
+    }
+}
+
+fn ratio(value: &impl Fn(KnobId) -> Value, id: KnobId) -> f64 {
+    match value(id) {
+        Value::Ratio(ratio) => ratio,
+        other => unreachable!("{id:?} is {other:?}, not a ratio"),
+    }
+}
+
+fn name(value: &impl Fn(KnobId) -> Value, id: KnobId) -> String {
+    match value(id) {
+        Value::Name(name) => name,
+        other => unreachable!("{id:?} is {other:?}, not a name"),
+    }
+}
+
+fn choice(value: &impl Fn(KnobId) -> Value, id: KnobId) -> usize {
+    match value(id) {
+        Value::Choice(place) => place,
+        other => unreachable!("{id:?} is {other:?}, not a choice"),
+    }
+}
+
+fn switch(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Switch {
+    Switch::ALL[choice(value, id)]
+}

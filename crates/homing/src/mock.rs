@@ -1,0 +1,33 @@
+//! `homing mock`: engines without a GPU, until they are told to stop.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+use homing_config::Config;
+use homing_mock::Service;
+
+use crate::service;
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    service::run(config, async |stop| {
+        let mock = Service::start(config).await?;
+        let places = mock.places();
+        for (number, place) in places.iter().enumerate() {
+            writeln!(io::stderr(), "worker {number}: http://{}", place.address)?;
+            for (rank, (events, replay)) in place.ranks.iter().enumerate() {
+                let shown = |endpoint: &Option<String>| endpoint.clone().unwrap_or_else(|| "none".to_owned());
+                writeln!(
+                    io::stderr(),
+                    "worker {number} rank {rank}: events {}, replay {}",
+                    shown(events),
+                    shown(replay)
+                )?;
+            }
+        }
+        for place in &places {
+            service::announce(place.address)?;
+        }
+        mock.run(stop).await.context("cannot go on answering")
+    })
+}

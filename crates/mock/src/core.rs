@@ -1,0 +1,360 @@
+//! Who drives the engine? One task that sleeps until the next step ends, and requests that are put in from outside.
+//!
+//! The engine is behind a lock that is held for microseconds: while a request is put in or taken out, and while a few steps end.
+//!
+//! **Invariant:** changes of the cache are published before the tokens of the same step are handed out.
+//!
+//! **Invariant:** nobody who waits for tokens holds the engine up: a request's channel has room for all it can get.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use homing_domain::{AdapterName, DpRank};
+use homing_engine::{
+    AdapterError, AdapterUse, ClearError, Engine, Finish, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
+};
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep_until;
+
+use crate::clock::Clock;
+use crate::faults::{Change, FaultBox, Faults, locked};
+use crate::feed::Feed;
+use crate::tally::Tally;
+use crate::told::Form;
+
+/// Ends of steps that are handled before requests get a turn.
+const OUTCOMES_AT_ONCE: usize = 64;
+
+/// An engine, its sockets of events and what waits for it.
+#[derive(Debug)]
+pub(crate) struct Core {
+    state: Mutex<State>,
+    /// Something was put in.
+    wake: Notify,
+    pub(crate) clock: Clock,
+    pub(crate) faults: FaultBox,
+    form: Form,
+    pub(crate) feeds: Vec<Feed>,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    ears: FxHashMap<RequestNo, Ear>,
+    next: u64,
+    /// By rank.
+    tallies: Vec<Tally>,
+    /// When this life began, in seconds of Unix time.
+    started: f64,
+    /// Which number an adapter has in events.
+    numbers: FxHashMap<AdapterName, u64>,
+}
+
+/// Someone who waits for tokens.
+#[derive(Debug)]
+struct Ear {
+    to: mpsc::Sender<Heard>,
+    part: u32,
+    asked: Time,
+    last: Option<Time>,
+}
+
+/// What happened to a part of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    pub(crate) part: u32,
+    pub(crate) news: News,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Its prompt is computed; so many tokens came from the cache.
+    Admitted { cached: u32 },
+    /// A token, and whether it is the last.
+    Token(u32, Option<Finish>),
+    /// It is over without a token.
+    Computed,
+    /// The engine died.
+    Lost,
+}
+
+/// An answer that is being computed, in parts. Dropped, it is computed no further.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    core: Arc<Core>,
+    requests: Vec<RequestNo>,
+    from: mpsc::Receiver<Heard>,
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, form: Form, feeds: Vec<Feed>) -> Self {
+        let ranks = usize::from(engine.config().ranks);
+        let core = Self {
+            state: Mutex::new(State {
+                engine,
+                ears: FxHashMap::default(),
+                next: 0,
+                tallies: (0..ranks).map(|_| Tally::default()).collect(),
+                started: unix_seconds(),
+                numbers: FxHashMap::default(),
+            }),
+            wake: Notify::new(),
+            clock,
+            faults: FaultBox::new(faults),
+            form,
+            feeds,
+        };
+        core.state().engine.set_slowdown(faults.slowdown);
+        core
+    }
+
+    /// Puts requests in; their numbers are given here. All are taken, or none.
+    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>) -> Result<Answer, SubmitError> {
+        let room: usize = requests.iter().map(|request| request.max_tokens.0 as usize + 3).sum();
+        let (to, from) = mpsc::channel(room.max(1));
+        let mut state = self.state();
+        let asked = self.clock.now();
+        let mut taken = Vec::with_capacity(requests.len());
+        for (part, mut request) in (0..).zip(requests) {
+            state.next += 1;
+            let id = RequestNo(state.next);
+            request.id = id;
+            if let Err(error) = state.engine.submit(request) {
+                for id in taken {
+                    state.forget(id);
+                }
+                return Err(error);
+            }
+            let to = to.clone();
+            state.ears.insert(
+                id,
+                Ear {
+                    to,
+                    part,
+                    asked,
+                    last: None,
+                },
+            );
+            taken.push(id);
+        }
+        drop(state);
+        self.wake.notify_one();
+        Ok(Answer {
+            core: self.clone(),
+            requests: taken,
+            from,
+        })
+    }
+
+    /// Empties the cache.
+    pub(crate) fn clear(&self, running: Running) -> Result<(), ClearError> {
+        let cleared = self.state().engine.clear(running);
+        self.wake.notify_one();
+        cleared
+    }
+
+    pub(crate) fn load_adapter(&self, name: &AdapterName) -> Result<(), AdapterError> {
+        self.state().engine.load_adapter(name)
+    }
+
+    pub(crate) fn unload_adapter(&self, name: &AdapterName) -> Result<(), AdapterError> {
+        self.state().engine.unload_adapter(name)
+    }
+
+    pub(crate) fn adapters(&self) -> Vec<AdapterName> {
+        let mut names: Vec<AdapterName> = self.state().engine.adapters().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(crate) fn serves(&self, name: &str) -> bool {
+        self.state().engine.adapters().any(|adapter| adapter.as_str() == name)
+    }
+
+    /// Changes what goes wrong.
+    pub(crate) fn change(&self, change: &Change) -> Faults {
+        let faults = self.faults.change(change);
+        self.state().engine.set_slowdown(faults.slowdown);
+        faults
+    }
+
+    /// Begins a new life: as if the process had died and come back at the same addresses.
+    pub(crate) async fn restart(&self) -> Result<(), homing_transport::zmq::SetupError> {
+        for feed in &self.feeds {
+            feed.close();
+        }
+        {
+            let mut state = self.state();
+            for id in state.engine.restart() {
+                if let Some(ear) = state.ears.remove(&id) {
+                    ear.tell(News::Lost);
+                }
+            }
+            state.tallies.iter_mut().for_each(|tally| *tally = Tally::default());
+            // Two lives of one second are told apart all the same.
+            state.started = unix_seconds().max(state.started + 0.01);
+            state.numbers.clear();
+        }
+        for feed in &self.feeds {
+            feed.reopen().await?;
+        }
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Looks at a rank: how busy it is, which adapters it has, what was counted.
+    pub(crate) fn look<T>(&self, rank: DpRank, see: impl FnOnce(&Load, &AdapterUse, &Tally) -> T) -> Option<T> {
+        let state = self.state();
+        let load = state.engine.load(rank)?;
+        let adapters = state.engine.adapter_use(rank)?;
+        Some(see(&load, &adapters, state.tallies.get(usize::from(rank.0))?))
+    }
+
+    /// When this life began, in seconds of Unix time.
+    pub(crate) fn started(&self) -> f64 {
+        self.state().started
+    }
+
+    /// Drives the engine for as long as it is polled.
+    pub(crate) async fn drive(&self) {
+        let mut outcome = Outcome::default();
+        loop {
+            match self.work(&mut outcome) {
+                Next::Now => tokio::task::yield_now().await,
+                Next::Asked => self.wake.notified().await,
+                Next::At(time) => {
+                    tokio::select! {
+                        () = sleep_until(self.clock.instant(time)) => {}
+                        () = self.wake.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what is due, but not too much of it.
+    fn work(&self, outcome: &mut Outcome) -> Next {
+        let mut state = self.state();
+        let now = self.clock.now();
+        for _ in 0..OUTCOMES_AT_ONCE {
+            if !state.engine.poll(now, outcome) {
+                return state.engine.wake_at().map_or(Next::Asked, Next::At);
+            }
+            self.publish(&mut state, outcome);
+            state.hand_out(outcome, &self.clock);
+        }
+        Next::Now
+    }
+
+    fn publish(&self, state: &mut State, outcome: &Outcome) {
+        let (Some(events), Some(feed)) = (&outcome.events, self.feeds.get(usize::from(outcome.rank.0))) else {
+            return;
+        };
+        let numbers = &mut state.numbers;
+        let payload = self.form.payload(events, outcome.rank, unix_seconds(), |name| {
+            let next = numbers.len() as u64 + 1;
+            *numbers.entry(name.clone()).or_insert(next)
+        });
+        feed.tell(events.batch.sequence.0, payload, &self.faults.now());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+/// When there is something to do.
+enum Next {
+    Now,
+    At(Time),
+    /// When something is asked.
+    Asked,
+}
+
+impl State {
+    fn forget(&mut self, id: RequestNo) {
+        if self.ears.remove(&id).is_some() {
+            self.engine.cancel(id);
+        }
+    }
+
+    fn hand_out(&mut self, outcome: &Outcome, clock: &Clock) {
+        let Some(tally) = self.tallies.get_mut(usize::from(outcome.rank.0)) else {
+            return;
+        };
+        for admitted in &outcome.admitted {
+            tally.prompt_tokens += u64::from(admitted.prompt.0);
+            tally.cached_tokens += u64::from(admitted.cached.0);
+            if let Some(ear) = self.ears.get(&admitted.request) {
+                ear.tell(News::Admitted {
+                    cached: admitted.cached.0,
+                });
+            }
+        }
+        let last: FxHashMap<RequestNo, Finish> = outcome
+            .finished
+            .iter()
+            .map(|finished| (finished.request, finished.reason))
+            .collect();
+        for output in &outcome.tokens {
+            tally.generation_tokens += 1;
+            let Some(ear) = self.ears.get_mut(&output.request) else {
+                continue;
+            };
+            match ear.last.replace(outcome.at) {
+                None => tally.first_token.observe(clock.seconds(ear.asked, outcome.at)),
+                Some(before) => tally.inter_token.observe(clock.seconds(before, outcome.at)),
+            }
+            ear.tell(News::Token(output.token, last.get(&output.request).copied()));
+        }
+        for finished in &outcome.finished {
+            tally.finished(finished.reason);
+            if let Some(ear) = self.ears.remove(&finished.request) {
+                tally.whole.observe(clock.seconds(ear.asked, outcome.at));
+                if finished.generated.0 == 0 {
+                    ear.tell(News::Computed);
+                }
+            }
+        }
+    }
+}
+
+impl Ear {
+    fn tell(&self, news: News) {
+        // There is room for all of it; who does not listen any more is taken out by its answer's end.
+        let _ = self.to.try_send(Heard { part: self.part, news });
+    }
+}
+
+impl Answer {
+    /// Waits for what happens next; `None` when everything was said.
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        self.from.recv().await
+    }
+
+    /// Computes a part no further.
+    pub(crate) fn end(&self, part: u32) {
+        if let Some(id) = self.requests.get(part as usize) {
+            self.core.state().forget(*id);
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut state = self.core.state();
+        for &id in &self.requests {
+            state.forget(id);
+        }
+        drop(state);
+        // A place became free.
+        self.core.wake.notify_one();
+    }
+}
+
+/// Now, in seconds of Unix time.
+pub(crate) fn unix_seconds() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,37 @@
+//! What would a client see of an engine? The model of `homing-engine` behind real HTTP and real event sockets.
+//!
+//! `docs/mock.md` says what it answers, in which ways it can be made to fail, and what it does not do.
+//!
+//! - [`Service`]: engines, bound to their addresses; start here;
+//! - `core`: the task that drives the model in real time;
+//! - `feed`: publisher, ring and replay socket of a rank; `told`: the bytes of the dialect;
+//! - `app`: the routes; `ask`, `speaker` and `completions`: from a question to text;
+//! - [`tokenizer`]: the built-in one, a token for each byte.
+//!
+//! **Invariant:** an answer is a function of its prompt and seed, whatever else goes on.
+//!
+//! **Invariant:** every queue has a bound, and no request makes it panic.
+
+mod app;
+mod ask;
+mod clock;
+mod completions;
+mod control;
+mod core;
+mod faults;
+mod feed;
+mod listener;
+mod metrics;
+mod others;
+mod problem;
+mod service;
+mod settings;
+mod sglang;
+mod speaker;
+mod tally;
+pub mod tokenizer;
+mod told;
+
+pub use faults::Faults;
+pub use service::{Place, Service};
+pub use settings::StartError;

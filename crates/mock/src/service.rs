@@ -1,0 +1,126 @@
+//! From what the operator asked for to engines that answer, and their end.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use homing_config::Config;
+use homing_engine::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::app::{self, App};
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::feed::Feed;
+use crate::listener::Bounded;
+use crate::settings::{Settings, StartError};
+
+/// After it was told to stop, how long answers that are under way may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Engines without a GPU: bound to their addresses.
+#[derive(Debug)]
+pub struct Service {
+    workers: Vec<Worker>,
+}
+
+/// One engine.
+#[derive(Debug)]
+struct Worker {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: Arc<App>,
+}
+
+/// Where a worker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its HTTP server.
+    pub address: SocketAddr,
+    /// For each rank where its events are published and where they can be asked for again, if they are and can.
+    pub ranks: Vec<(Option<String>, Option<String>)>,
+}
+
+impl Service {
+    /// Binds all sockets. Answers are given by [`Service::run`].
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let settings = Arc::new(Settings::new(config)?);
+        let mut workers = Vec::new();
+        for worker in 0..settings.mock.workers {
+            workers.push(start(&settings, worker).await?);
+        }
+        Ok(Self { workers })
+    }
+
+    /// Where the workers are, in order.
+    pub fn places(&self) -> Vec<Place> {
+        let place = |worker: &Worker| {
+            let text = |endpoint: homing_transport::zmq::Endpoint| endpoint.to_string();
+            let ranks = worker.app.core.feeds.iter();
+            let ranks = ranks.map(|feed| (feed.events().map(text), feed.replay().map(text)));
+            Place {
+                address: worker.address,
+                ranks: ranks.collect(),
+            }
+        };
+        self.workers.iter().map(place).collect()
+    }
+
+    /// Answers until `stop` is done, and a little longer those who were being answered.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let (tell, told) = watch::channel(false);
+        let mut serving = JoinSet::new();
+        let mut driving = JoinSet::new();
+        for worker in self.workers {
+            let core = worker.app.core.clone();
+            driving.spawn({
+                let core = core.clone();
+                async move { core.drive().await }
+            });
+            let mut told = told.clone();
+            let stop = async move {
+                // An error means that whoever tells is gone, which says as much.
+                let _ = told.wait_for(|stop| *stop).await;
+            };
+            let served = axum::serve(Bounded::new(worker.listener, core), app::routes(worker.app));
+            serving.spawn(served.with_graceful_shutdown(stop).into_future());
+        }
+        tokio::select! {
+            () = stop => {}
+            // A server ends by itself only when it cannot go on.
+            ended = serving.join_next() => {
+                if let Some(Ok(Err(error))) = ended {
+                    return Err(error);
+                }
+            }
+        }
+        let _ = tell.send(true);
+        let ended = tokio::time::timeout(GRACE, async { while serving.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tracing::warn!("answers that took longer than {GRACE:?} were cut off");
+        }
+        Ok(())
+    }
+}
+
+async fn start(settings: &Arc<Settings>, worker: u16) -> Result<Worker, StartError> {
+    let address = settings.address(worker);
+    let failed = |error| StartError::Listen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let mut feeds = Vec::new();
+    for rank in 0..settings.mock.dp_size {
+        let mut feed = Feed::open(settings.places(worker, rank)?).await?;
+        feed.settle();
+        feeds.push(feed);
+    }
+    let engine = Engine::new(settings.engine.clone())?;
+    let clock = Clock::new(settings.mock.speedup);
+    let core = Core::new(engine, clock, settings.faults, settings.form, feeds);
+    let app = Arc::new(App::new(Arc::new(core), settings.clone()));
+    Ok(Worker { listener, address, app })
+}

@@ -1,0 +1,159 @@
+//! How does an answer become text? Tokens in, text out, up to the text that ends it.
+//!
+//! **Invariant:** nothing is given out that could still turn out to be the beginning of a text that ends the answer.
+
+use homing_engine::Finish;
+use serde_json::{Value, json};
+
+use crate::tokenizer;
+
+/// One answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Speaker {
+    pub(crate) text: String,
+    /// Bytes of the text that were given out.
+    given: usize,
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens that were given out.
+    tokens_given: usize,
+    pub(crate) cached: u32,
+    pub(crate) end: Option<End>,
+}
+
+/// How an answer ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct End {
+    pub(crate) reason: &'static str,
+    /// What vLLM says besides: the text or token that ended it.
+    pub(crate) by: Value,
+}
+
+/// What is new in an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Delta {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+}
+
+/// When an answer is to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stops<'a> {
+    pub(crate) texts: &'a [String],
+    pub(crate) keep: bool,
+}
+
+impl Speaker {
+    /// Takes a token. It has ended when `end` is set.
+    pub(crate) fn hear(&mut self, token: u32, finish: Option<Finish>, stops: Stops<'_>) {
+        self.tokens.push(token);
+        let before = self.text.len();
+        if token != tokenizer::END {
+            self.text.push_str(&tokenizer::name(token));
+        }
+        if let Some((stop, at)) = self.stopped(before, stops.texts) {
+            let length = if stops.keep { at + stop.len() } else { at };
+            self.text.truncate(length);
+            self.end = Some(End {
+                reason: "stop",
+                by: json!(stop),
+            });
+            return;
+        }
+        self.end = finish.map(|finish| match finish {
+            Finish::Length => End {
+                reason: "length",
+                by: Value::Null,
+            },
+            Finish::Stop if token == tokenizer::END => End {
+                reason: "stop",
+                by: Value::Null,
+            },
+            Finish::Stop => End {
+                reason: "stop",
+                by: json!(token),
+            },
+        });
+    }
+
+    /// What can be given out and was not yet.
+    pub(crate) fn delta(&mut self, stops: Stops<'_>) -> Delta {
+        let longest = stops.texts.iter().map(String::len).max().unwrap_or(0);
+        let kept_back = if self.end.is_some() {
+            0
+        } else {
+            longest.saturating_sub(1)
+        };
+        let mut until = self.text.len().saturating_sub(kept_back).max(self.given);
+        while !self.text.is_char_boundary(until) {
+            until -= 1;
+        }
+        let text = self.text[self.given..until].to_owned();
+        self.given = until;
+        let tokens = self.tokens[self.tokens_given..].to_vec();
+        self.tokens_given = self.tokens.len();
+        Delta { text, tokens }
+    }
+
+    /// The first text that ends it, among those that the new end of the text could complete.
+    fn stopped<'a>(&self, before: usize, stops: &'a [String]) -> Option<(&'a str, usize)> {
+        let found = stops.iter().filter_map(|stop| {
+            let mut from = before.saturating_sub(stop.len());
+            while !self.text.is_char_boundary(from) {
+                from -= 1;
+            }
+            Some((stop.as_str(), from + self.text[from..].find(stop.as_str())?))
+        });
+        found.min_by_key(|(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speak(text: &str, stops: &[&str], keep: bool) -> (Vec<String>, String, Option<End>) {
+        let texts: Vec<String> = stops.iter().map(|&stop| stop.to_owned()).collect();
+        let stops = Stops { texts: &texts, keep };
+        let mut speaker = Speaker::default();
+        let mut given = Vec::new();
+        let tokens = tokenizer::encode(text);
+        for (place, token) in tokens.iter().enumerate() {
+            let last = place + 1 == tokens.len();
+            speaker.hear(*token, last.then_some(Finish::Length), stops);
+            given.push(speaker.delta(stops).text);
+            if speaker.end.is_some() {
+                break;
+            }
+        }
+        (given, speaker.text, speaker.end)
+    }
+
+    #[test]
+    fn without_stops_every_token_is_given_out_at_once() {
+        let (given, text, end) = speak("abc", &[], false);
+        assert_eq!(given, ["a", "b", "c"]);
+        assert_eq!((text.as_str(), end.unwrap().reason), ("abc", "length"));
+    }
+
+    #[test]
+    fn a_stop_ends_it_and_is_not_given_out() {
+        let (given, text, end) = speak("hello world", &["wo", "lo w"], false);
+        assert_eq!(given.concat(), "hel");
+        assert_eq!(text, "hel");
+        assert_eq!(
+            end.unwrap(),
+            End {
+                reason: "stop",
+                by: json!("lo w")
+            }
+        );
+        let (given, ..) = speak("hello world", &["wo"], true);
+        assert_eq!(given.concat(), "hello wo");
+    }
+
+    #[test]
+    fn what_only_begins_like_a_stop_is_given_out_in_the_end() {
+        let (given, ..) = speak("hello", &["lox"], false);
+        assert_eq!(given, ["", "", "h", "e", "llo"]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Does it behave like an engine, seen from outside?
+
+mod api;
+mod events;
+mod faults;
+mod mock;
+mod openai;
+mod sglang;
