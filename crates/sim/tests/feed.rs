@@ -4,6 +4,8 @@ use homing_feed::Bug;
 use homing_sim::feed::{Campaign, Order, bug_name, bug_named, hunt};
 
 const SEEDS: Order = Order { first: 0, seeds: 48 };
+/// A mistake is looked for until it is found: most are in a dozen worlds, one took 97.
+const HUNTED: Order = Order { first: 0, seeds: 300 };
 
 #[test]
 fn views_stay_true_in_every_world() {
@@ -19,12 +21,13 @@ fn views_stay_true_in_every_world() {
 #[test]
 fn every_planted_bug_is_found() {
     for bug in Bug::ALL {
-        let hunt = hunt(bug, SEEDS);
+        let hunt = hunt(bug, HUNTED);
         let found = hunt.violation.as_ref().map(ToString::to_string);
         let words = found.unwrap_or_default();
         assert!(
             words.contains("expected: ") && words.contains("found: ") && words.contains(&bug_name(bug)),
-            "{words}"
+            "{}: {words}",
+            bug_name(bug)
         );
     }
 }
