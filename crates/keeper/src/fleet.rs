@@ -10,7 +10,7 @@ use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
-    Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
+    Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
 };
 use homing_wire::DecoderConfig;
 use thiserror::Error;
@@ -26,6 +26,9 @@ use crate::writer::Hooks;
 
 /// After so many of its heartbeats without a byte, an agent is taken to be gone.
 const AGENT_BEATS: u32 = 4;
+/// The longest wait before an engine's event socket is tried again: an engine that starts is to be heard from its first batch
+/// on, and what it keeps for a replay may be short.
+const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 /// How long to wait before an agent is connected to again.
 const AGENT_BACKOFF: Duration = Duration::from_millis(200);
 
@@ -274,7 +277,10 @@ impl Sources<'_> {
                 timeout: interval.mul_f64(1.5),
             },
             patience: self.patience(),
-            ..SubscribeConfig::default()
+            backoff: Backoff {
+                most: CONNECT_AGAIN,
+                ..Backoff::default()
+            },
         }
     }
 
