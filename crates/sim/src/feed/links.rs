@@ -78,7 +78,11 @@ impl World {
             self.happened.count(Fault::DiscoveredLate);
         }
         let is_new = !self.routers[to.router].links.contains_key(&rank);
+        let known = self.routers[to.router].feed.status(self.now_ms, rank);
         self.tell(to.router, Input::Discovered { rank, source });
+        if known.is_some_and(|known| known.identity.engine != source.identity.engine) {
+            self.check_void(to.router, rank);
+        }
         if is_new {
             self.routers[to.router].links.insert(rank, Link::default());
             let delay = self.rng.below(50);
