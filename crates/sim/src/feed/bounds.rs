@@ -133,12 +133,9 @@ impl World {
     fn replaced(&mut self, router: usize, rank: RankId) {
         let position = self.routers[router].feed.position(rank);
         self.routers[router].followed.insert(rank, position);
-        if position.is_none()
-            && let Some(link) = self.routers[router].links.get_mut(&rank)
-            && let Some(subscription) = &mut link.subscription
-        {
+        if position.is_none() {
             // It began anew, and says so: what it was told of before is given up.
-            subscription.told = None;
+            self.routers[router].give_up_told(rank);
         }
         let Some(status) = self.routers[router].feed.status(self.now_ms, rank) else {
             return;
