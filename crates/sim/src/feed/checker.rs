@@ -43,6 +43,8 @@ pub enum Check {
     NothingLeft,
     /// The same seed gives the same log.
     Deterministic,
+    /// Nothing panics.
+    NoPanic,
 }
 
 impl Check {
@@ -64,6 +66,7 @@ impl Check {
             }
             Self::ExactAfterClear => "after everything was cleared once, every view is complete and equals its source",
             Self::NothingLeft => "when all ranks have left, the index is empty",
+            Self::NoPanic => "nothing panics",
             Self::Deterministic => "the same seed gives the same log",
         }
     }

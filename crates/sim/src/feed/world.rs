@@ -30,7 +30,7 @@ pub struct Run {
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The first thing that was wrong; the run ended there.
     pub violation: Option<Violation>,
