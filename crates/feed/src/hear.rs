@@ -13,7 +13,6 @@ use crate::protocol::{Identity, Recovery, Source};
 use crate::rank::{Link, Rank, Work};
 use crate::repair::Goal;
 use crate::shared::Shared;
-use crate::track::Track;
 
 impl Rank {
     pub(crate) fn heard(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
@@ -118,10 +117,9 @@ impl Rank {
     }
 
     fn heard_while_repairing(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
-        // One that readers see the effect of already is a repeat, even if the draft does not reach so far.
-        let is_stale = |track: &Track| track.cursor.observe(batch.sequence) == Observation::Stale;
-        let is_stale = is_stale(&self.serving) || self.draft.as_ref().is_some_and(is_stale);
-        if batch.is_barrier() && !is_stale {
+        // What readers see decides, not how far the draft is.
+        let is_new = self.serving.cursor.observe(batch.sequence) != Observation::Stale;
+        if batch.is_barrier() && is_new {
             self.barrier(now_ms, batch, shared);
         } else {
             self.keep(now_ms, batch, shared);

@@ -16,7 +16,7 @@ use crate::cursor::Cursor;
 use crate::history::Verdict;
 use crate::protocol::{Coverage, Notice, Recovery, What};
 use crate::rank::{Link, Rank, Work};
-use crate::repair::{Goal, Phase, Repair};
+use crate::repair::{Goal, Phase, Proof, Repair};
 use crate::shared::Shared;
 use crate::track::Track;
 
@@ -198,14 +198,22 @@ impl Rank {
         }
     }
 
+    /// As of when the view is right, now that a repair is done: as of the last batch that was heard meanwhile, for all of
+    /// them are applied; and as of the question, if the source had something to say. If it had nothing, that proves
+    /// nothing, except of a view that holds nothing.
+    fn known_ms(&self, repair: &Repair) -> Option<u64> {
+        let Phase::Asked { since_ms, .. } = repair.phase else {
+            return self.kept_ms;
+        };
+        let is_shown = repair.goal == Goal::List || repair.proof == Proof::Given;
+        let asked_ms = (is_shown || self.serving.cursor == Cursor::Initial).then_some(since_ms);
+        self.kept_ms.max(asked_ms)
+    }
+
     pub(crate) fn settle(&mut self, now_ms: u64, shared: &mut Shared) {
         if let Work::Repairing(repair) = &self.work {
             shared.release(repair.id);
-            // The source answered after it was asked, however long ago; what was heard since then is applied as well.
-            if let Phase::Asked { since_ms, .. } = repair.phase {
-                let known_ms = self.kept_ms.map_or(since_ms, |kept_ms| kept_ms.max(since_ms));
-                self.verified_ms = self.verified_ms.max(Some(known_ms));
-            }
+            self.verified_ms = self.verified_ms.max(self.known_ms(repair));
             if repair.goal != Goal::Probe {
                 let took_ms = now_ms.saturating_sub(self.ailing_since_ms.unwrap_or(now_ms));
                 self.counters.repaired += 1;

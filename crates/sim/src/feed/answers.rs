@@ -64,7 +64,7 @@ impl World {
             self.harm(&mut parts, mishap);
         }
         let pause_ms = self.pause(parts.len() as u64, mishap);
-        let mut at_ms = 1;
+        let mut at_ms = 1 + self.latency(mishap);
         for part in parts {
             at_ms += self.rng.between(pause_ms / 2, pause_ms);
             self.reply(to, ask.id, about.1, (at_ms, part));
@@ -98,10 +98,20 @@ impl World {
     fn pause(&mut self, parts: u64, mishap: Option<Fault>) -> u64 {
         let (timeout_ms, limit_ms) = (self.setup.feed.repair_timeout_ms, self.setup.feed.repair_limit_ms);
         match mishap {
-            Some(Fault::AnswerSlow) => self
-                .rng
-                .pick([timeout_ms / 8, timeout_ms / 2, timeout_ms - 1, timeout_ms * 3]),
-            _ => self.rng.pick([0, 1, 3]).min(limit_ms / (2 * parts + 1)),
+            Some(Fault::AnswerSlow) => {
+                self.rng
+                    .pick([2, timeout_ms / 8, timeout_ms / 2, timeout_ms - 1, timeout_ms * 3])
+            }
+            _ => self.rng.pick([0, 1, 5, 25]).min(limit_ms / (2 * parts + 1)),
+        }
+    }
+
+    /// What passes before the first part. An answer may be on its way for so long that it is not wanted any more.
+    fn latency(&mut self, mishap: Option<Fault>) -> u64 {
+        let timeout_ms = self.setup.feed.repair_timeout_ms;
+        match mishap {
+            Some(Fault::AnswerSlow) if self.rng.chance(500) => self.rng.between(timeout_ms / 2, 3 * timeout_ms),
+            _ => 0,
         }
     }
 

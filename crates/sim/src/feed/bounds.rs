@@ -86,6 +86,16 @@ impl World {
         }
     }
 
+    /// After a feed was told that an engine lives anew.
+    pub(super) fn check_void(&mut self, router: usize, rank: RankId) {
+        let stats = self.routers[router].feed.rank_stats(rank);
+        let blocks = stats.map_or(0, |stats| stats.blocks);
+        if blocks > 0 {
+            let found = format!("{blocks} blocks after the feed was told that the engine lives anew");
+            self.violate(Check::VoidAtOnce, router, Some(rank), found);
+        }
+    }
+
     /// The highest number that the feed was told of over this subscription, if the view has not read so far.
     fn unread(&self, router: usize, status: &RankStatus) -> Option<Sequence> {
         let place = Place::of(status.rank);
@@ -123,12 +133,9 @@ impl World {
     fn replaced(&mut self, router: usize, rank: RankId) {
         let position = self.routers[router].feed.position(rank);
         self.routers[router].followed.insert(rank, position);
-        if position.is_none()
-            && let Some(link) = self.routers[router].links.get_mut(&rank)
-            && let Some(subscription) = &mut link.subscription
-        {
+        if position.is_none() {
             // It began anew, and says so: what it was told of before is given up.
-            subscription.told = None;
+            self.routers[router].give_up_told(rank);
         }
         let Some(status) = self.routers[router].feed.status(self.now_ms, rank) else {
             return;

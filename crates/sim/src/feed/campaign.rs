@@ -1,6 +1,7 @@
 //! Many seeds: is anything wrong in any of them, and are planted mistakes found?
 
 use std::fmt::Write as _;
+use std::panic::catch_unwind;
 
 use homing_feed::Bug;
 
@@ -82,9 +83,20 @@ fn undetermined(seed: u64, outcome: &Outcome, again: &Outcome) -> Violation {
     }
 }
 
-/// Runs one seed.
+/// Runs one seed. A panic is a violation as any other.
 pub fn repeat(seed: u64, bug: Option<Bug>, trace: Trace) -> Outcome {
-    run(Run { seed, bug, trace })
+    catch_unwind(|| run(Run { seed, bug, trace })).unwrap_or_else(|_| Outcome {
+        violation: Some(Violation {
+            seed,
+            bug,
+            check: Check::NoPanic,
+            at_ms: 0,
+            router: 0,
+            rank: None,
+            found: "the message that was just printed".to_owned(),
+        }),
+        ..Outcome::default()
+    })
 }
 
 /// Whether a planted mistake was found.

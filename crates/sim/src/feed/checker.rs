@@ -27,6 +27,8 @@ pub enum Check {
     WholeWhenShown,
     /// A clear of all tiers makes everything right at once.
     ClearIsEnough,
+    /// What a former life of an engine held is forgotten at once.
+    VoidAtOnce,
     /// What is passed on to others is what happened to the view.
     Notices,
     /// Limits are kept.
@@ -41,6 +43,8 @@ pub enum Check {
     NothingLeft,
     /// The same seed gives the same log.
     Deterministic,
+    /// Nothing panics.
+    NoPanic,
 }
 
 impl Check {
@@ -53,6 +57,7 @@ impl Check {
             Self::ReadAllItHeard => "a live view has read every batch that its feed was told of",
             Self::WholeWhenShown => "a view that takes the place of another has read all that its feed was told of",
             Self::ClearIsEnough => "the newest batch, if it clears all tiers, is applied at once and ends every repair",
+            Self::VoidAtOnce => "what an engine held is void as soon as the feed is told that it lives anew",
             Self::Notices => "notices tell all that happens to a view",
             Self::Bounds => "limits are kept",
             Self::RepairsEnd => "every repair ends",
@@ -61,6 +66,7 @@ impl Check {
             }
             Self::ExactAfterClear => "after everything was cleared once, every view is complete and equals its source",
             Self::NothingLeft => "when all ranks have left, the index is empty",
+            Self::NoPanic => "nothing panics",
             Self::Deterministic => "the same seed gives the same log",
         }
     }

@@ -111,7 +111,7 @@ impl Faults {
 
     /// Some of them: few, many or all.
     pub fn draw(rng: &mut Rng) -> Self {
-        let share = rng.pick([150, 500, 500, 1000]);
+        let share = rng.pick([150, 500, 800, 1000]);
         let drawn = Fault::ALL.iter().filter(|_| rng.chance(share));
         Self(drawn.fold(0, |bits, fault| bits | 1 << *fault as u64))
     }

@@ -4,7 +4,7 @@
 //! subscription comes before the end of the last was told, and nothing of the last comes after that.
 
 use homing_domain::Sequence;
-use homing_feed::{Input, Recovery, Source};
+use homing_feed::{Identity, Input, Recovery, Source};
 
 use super::events::{Event, Place, To};
 use super::faults::Fault;
@@ -78,7 +78,12 @@ impl World {
             self.happened.count(Fault::DiscoveredLate);
         }
         let is_new = !self.routers[to.router].links.contains_key(&rank);
+        let known = self.routers[to.router].feed.status(self.now_ms, rank);
+        self.note_identity(to.router, place, source.identity);
         self.tell(to.router, Input::Discovered { rank, source });
+        if known.is_some_and(|known| known.identity.engine != source.identity.engine) {
+            self.check_void(to.router, rank);
+        }
         if is_new {
             self.routers[to.router].links.insert(rank, Link::default());
             let delay = self.rng.below(50);
@@ -152,9 +157,19 @@ impl World {
                 }
             }
             Message::Heartbeat { identity, newest } => {
+                self.note_identity(to.router, place, identity);
                 self.note_told(to.router, place, newest.map(|(sequence, _)| sequence));
                 self.tell(to.router, Input::Heartbeat { rank, identity, newest });
             }
+        }
+    }
+
+    /// A feed that is told of another life may forget the numbers of what it heard: it cannot know of which life they are.
+    fn note_identity(&mut self, router: usize, place: Place, identity: Identity) {
+        let rank = self.id(place);
+        let status = self.routers[router].feed.status(self.now_ms, rank);
+        if status.is_some_and(|status| status.identity != identity) {
+            self.routers[router].give_up_told(rank);
         }
     }
 

@@ -94,4 +94,12 @@ impl Router {
             repairing_since_ms: BTreeMap::new(),
         }
     }
+
+    /// The feed need not have read what it was told of.
+    pub fn give_up_told(&mut self, rank: RankId) {
+        let link = self.links.get_mut(&rank);
+        if let Some(subscription) = link.and_then(|link| link.subscription.as_mut()) {
+            subscription.told = None;
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use homing_domain::{KvBatch, RankId};
-use homing_feed::{Bug, Command, Input};
+use homing_feed::{Bug, Command, Input, Recovery};
 
 use super::blocks::Blocks;
 use super::checker::{Check, Violation};
@@ -30,7 +30,7 @@ pub struct Run {
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The first thing that was wrong; the run ended there.
     pub violation: Option<Violation>,
@@ -179,13 +179,19 @@ impl World {
         for link in self.routers.iter_mut().flat_map(|router| router.links.values_mut()) {
             (link.silent_until_ms, link.cut_until_ms) = (0, 0);
         }
-        for rank in self.workers.iter_mut().flat_map(|worker| &mut worker.ranks) {
-            rank.idle_until_ms = 0;
+        for worker in &mut self.workers {
+            // Who can be asked need not speak to be repaired.
+            let can_be_asked = worker.setup.recovery != Recovery::LiveOnly;
+            for rank in &mut worker.ranks {
+                let is_idle = can_be_asked && self.rng.chance(300);
+                rank.idle_until_ms = if is_idle { u64::MAX } else { 0 };
+            }
         }
     }
 
     fn clear_everything(&mut self) {
         for place in self.places() {
+            self.workers[place.worker].ranks[place.rank].idle_until_ms = 0;
             self.clear(place);
             // Batches of siblings do not share a moment with a clear of all of them.
             self.now_ms += 1;
@@ -324,7 +330,7 @@ impl World {
             }
             Command::Cancel(id) => {
                 log(&[2, now_ms, id.0], &mut self.log);
-                let still_comes = self.setup.allows(Fault::AnswerLate) && self.rng.chance(800);
+                let still_comes = self.setup.allows(Fault::AnswerLate) && self.rng.chance(900);
                 let wanted = if still_comes {
                     Wanted::ButComes
                 } else {
