@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use homing_config::{Config, EventSource};
 use homing_domain::{KeyHasher, RankId};
 use homing_keeper::{Fleet, FleetError, Subject};
 use homing_telemetry::Metrics;
+use homing_transport::http::Bounded;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -24,6 +24,8 @@ use crate::witness::{self, Witness};
 
 /// How long those who are being sent something have to take it when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Connections at once: each router has one for each rank that it watches, and some for lists.
+const CONNECTIONS: usize = 8192;
 
 /// Why an agent cannot start, or ended.
 #[derive(Debug, Error)]
@@ -119,8 +121,7 @@ impl Agent {
             listener,
             witnesses,
         } = self;
-        // Small frames are to be sent when they are there; if that cannot be set they come a little later.
-        let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+        let listener = Bounded::new(listener, CONNECTIONS);
         let (stopped, stopping) = tokio::sync::oneshot::channel();
         let shelves = service.shelves.clone();
         let farewell = async move {

@@ -15,7 +15,6 @@
 mod dump;
 mod health;
 mod http;
-mod listener;
 mod overlap;
 mod problem;
 mod query;

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 
 /// A question as it is written. A field that nobody knows is an error: it would change the answer in silence.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Written {
     model: Option<String>,
     block_size: Option<u64>,
@@ -25,7 +25,7 @@ struct Written {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct WrittenMedia {
     id: String,
     start: u32,

@@ -11,17 +11,19 @@ use homing_config::{Config, Resolved};
 use homing_domain::KeyHasher;
 use homing_keeper::{Fleet, FleetError, Hooks};
 use homing_telemetry::Metrics;
+use homing_transport::http::Bounded;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::http::{self, App};
-use crate::listener::Bounded;
 use crate::record::{self, Ending, RecordError, Recording};
 use crate::shelf::{Kept, Shelves};
 
 /// After it was told to stop, how long answers that are under way may take.
 const GRACE: Duration = Duration::from_secs(5);
+/// Connections at once.
+const CONNECTIONS: usize = 4096;
 
 /// Why the service cannot start.
 #[derive(Debug, Error)]
@@ -111,7 +113,7 @@ impl Service {
             stop.await;
             let _ = told.send(());
         };
-        let serving = axum::serve(Bounded::new(self.listener), http::routes(self.app.clone()));
+        let serving = axum::serve(Bounded::new(self.listener, CONNECTIONS), http::routes(self.app.clone()));
         let serving = serving.with_graceful_shutdown(stop).into_future();
         let late = async move {
             // An error means that it ended by itself.

@@ -95,6 +95,9 @@ impl EngineSource {
                 SubscriberEvent::Disconnected { connection, reason } => {
                     self.metrics.transport.open_connections.lower();
                     self.metrics.transport.lost_connections.add(1);
+                    if reason.is_oversized() {
+                        self.metrics.transport.oversized_messages.add(1);
+                    }
                     let was_first = open.first() == Some(&connection);
                     open.retain(|other| *other != connection);
                     if was_first {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use homing_config::Config;
 use homing_engine::Engine;
+use homing_transport::http::Bounded;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,11 +17,13 @@ use crate::app::{self, App};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::feed::Feed;
-use crate::listener::Bounded;
+use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
 
 /// After it was told to stop, how long answers that are under way may take.
 const GRACE: Duration = Duration::from_secs(2);
+/// Connections of a worker at once.
+const CONNECTIONS: usize = 16_384;
 
 /// Engines without a GPU: bound to their addresses.
 #[derive(Debug)]
@@ -86,7 +89,9 @@ impl Service {
                 // An error means that whoever tells is gone, which says as much.
                 let _ = told.wait_for(|stop| *stop).await;
             };
-            let served = axum::serve(Bounded::new(worker.listener, core), app::routes(worker.app));
+            let refusal = Refusal { core, is_admin: false };
+            let listener = Bounded::with_gate(worker.listener, CONNECTIONS, refusal);
+            let served = axum::serve(listener, app::routes(worker.app));
             serving.spawn(served.with_graceful_shutdown(stop).into_future());
         }
         tokio::select! {

@@ -9,8 +9,10 @@
 //!
 //! **Invariant:** nothing that a peer sends makes memory grow beyond the limits in the configuration, or panics.
 //!
+//! - [`http`]: a bound on the connections of services;
 //! - [`zmq`]: ZMTP 3 for subscribing to engines and asking them for a replay, and for publishing and answering as they do.
 
+pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod zmq;

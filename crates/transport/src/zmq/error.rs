@@ -110,6 +110,16 @@ pub enum ConnectionError {
     Accept(#[source] io::Error),
 }
 
+impl ConnectionError {
+    /// Whether the connection ended because a message was longer than is allowed, or had more frames.
+    pub fn is_oversized(&self) -> bool {
+        matches!(
+            self,
+            Self::Protocol(ZmtpError::MessageTooLong { .. } | ZmtpError::TooManyFrames { .. })
+        )
+    }
+}
+
 /// Why there is no socket. Trying again does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {

@@ -91,11 +91,6 @@ impl Decoder {
         &self.config
     }
 
-    /// Forgets everything: the engine lives anew.
-    pub fn reset(&mut self) {
-        *self = Self::new(self.config);
-    }
-
     /// Reads one message of vLLM or SGLang.
     pub fn decode(&mut self, sequence: Sequence, payload: &[u8]) -> Result<Decoded, WireError> {
         if self.config.dialect == Dialect::TrtLlm {
