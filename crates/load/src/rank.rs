@@ -170,6 +170,11 @@ impl RankLoad {
         f64::from(self.factor)
     }
 
+    /// How long it takes for each prompt token that is ahead, at its present decodes.
+    pub fn token_ms(&self) -> f64 {
+        f64::from(self.token_ms)
+    }
+
     /// Whether it has ever given a first token.
     pub fn is_verified(&self) -> bool {
         self.verified
