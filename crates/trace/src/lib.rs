@@ -1,5 +1,6 @@
 //! stub
 pub mod agenda;
+pub mod analyse;
 pub mod content;
 pub mod conversation;
 pub mod error;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use homing_domain::{AdapterName, BlockSize, Tokens};
 use homing_profile::{Millis, Time};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::{Place, Row, name, nanos, tokens};
 use crate::content::{ContentId, Origin, Prompt, Segment};
@@ -71,7 +71,7 @@ impl Name<'_> {
 
 /// The names of the fields of an object.
 pub(super) fn keys(line: &[u8]) -> Option<Vec<String>> {
-    let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(line).ok()?;
+    let fields: BTreeMap<String, Value> = serde_json::from_slice(line).ok()?;
     Some(fields.into_keys().collect())
 }
 

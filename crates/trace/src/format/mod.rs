@@ -246,9 +246,8 @@ impl<R: BufRead> Reader<R> {
         self.before = at;
         let known = request.session.and_then(|session| self.sessions.get_mut(session).copied());
         let (time, think) = match (place, known) {
-            (Place::Free, _) => (at, None),
             (Place::Behind(time, think), _) => (time, Some(think)),
-            (Place::Turn(_) | Place::Extends(_), None) => (at, None),
+            (Place::Free, _) | (Place::Turn(_) | Place::Extends(_), None) => (at, None),
             // A turn never stands before the one that it follows.
             (Place::Turn(think), Some(last)) => (at.max(last), Some(think)),
             (Place::Extends(think), Some(last)) => {
