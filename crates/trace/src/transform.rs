@@ -18,7 +18,7 @@ use crate::format::{MAX_SESSIONS, MAX_TOKENS};
 use crate::recent::Recent;
 use crate::request::{Arrival, Request};
 
-pub use copies::{Repeat, Shift, Superpose, repeat, superpose};
+pub use copies::{Repeat, Shift, Superpose, merge, repeat, superpose};
 
 /// How many times as much: finite and above 0.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]

@@ -107,13 +107,13 @@ where
         };
         sources.push(passes);
     }
-    let mut all = Superpose {
-        sources,
-        heads: BinaryHeap::new(),
-        unopened: 0,
-    };
-    all.unopened = all.sources.len();
-    Ok(all)
+    Ok(Superpose::new(sources))
+}
+
+/// Several traces at once, which share nothing.
+pub fn merge<I: Traffic>(traces: impl IntoIterator<Item = I>) -> Superpose<I> {
+    let whole = |trace| vec![Pass::new(trace, Part::All, 0)];
+    Superpose::new(traces.into_iter().map(whole).collect())
 }
 
 /// The passes of a copy, the last first.
@@ -197,6 +197,14 @@ pub struct Superpose<I> {
 }
 
 impl<I: Traffic> Superpose<I> {
+    fn new(sources: Vec<Vec<Pass<I>>>) -> Self {
+        Self {
+            unopened: sources.len(),
+            sources,
+            heads: BinaryHeap::new(),
+        }
+    }
+
     /// Reads the next request of a copy.
     fn refill(&mut self, copy: usize) {
         let copies = self.sources.len() as u64;
