@@ -6,6 +6,5 @@
 //! [`feed`] is the world of sources, lossy links and feeds.
 
 pub mod feed;
-mod rng;
 
-pub use rng::Rng;
+pub use homing_trace::Rng;

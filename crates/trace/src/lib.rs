@@ -1,0 +1,23 @@
+//! stub
+pub mod agenda;
+pub mod analyse;
+pub mod content;
+pub mod conversation;
+pub mod error;
+pub mod format;
+pub mod generate;
+mod lines;
+mod recent;
+pub mod request;
+pub mod rng;
+pub mod transform;
+pub use agenda::{Agenda, AgendaError};
+pub use content::{ContentId, CopyNo, Origin, Part, Prompt, Segment, Spelling, Start, Text};
+pub use conversation::{Answer, Conversations, UnknownSession};
+pub use error::{Problem, TraceError};
+pub use format::log::LogRecord;
+pub use format::{Format, LogSessions, ReadOptions, Reader};
+pub use generate::{Arrivals, Workload};
+pub use request::{Arrival, Client, Request, SessionId};
+pub use rng::Rng;
+pub use transform::{Factor, Shift, Traffic, Window, repeat, superpose};
