@@ -266,7 +266,11 @@ fn duration(field: &'static str, micros: u64) -> Result<Duration, Problem> {
     if micros <= 16_000_000_000_000_000 {
         Ok(Duration::from_micros(micros))
     } else {
-        Err(Problem::value(field, &micros.to_string(), "microseconds, at most 1.6e16"))
+        Err(Problem::value(
+            field,
+            &micros.to_string(),
+            "microseconds, at most 1.6e16",
+        ))
     }
 }
 
@@ -293,5 +297,7 @@ fn unhex(text: &str) -> Result<Vec<BlockKey>, Problem> {
             Some(key << 4 | u64::from(digit))
         })
     };
-    keys.iter().map(|digits| key(digits).map(BlockKey).ok_or_else(wrong)).collect()
+    keys.iter()
+        .map(|digits| key(digits).map(BlockKey).ok_or_else(wrong))
+        .collect()
 }

@@ -244,7 +244,9 @@ impl<R: BufRead> Reader<R> {
         let Row { at, place, mut request } = row;
         let at = at.unwrap_or(self.before);
         self.before = at;
-        let known = request.session.and_then(|session| self.sessions.get_mut(session).copied());
+        let known = request
+            .session
+            .and_then(|session| self.sessions.get_mut(session).copied());
         let (time, think) = match (place, known) {
             (Place::Behind(time, think), _) => (time, Some(think)),
             (Place::Free, _) | (Place::Turn(_) | Place::Extends(_), None) => (at, None),
