@@ -7,6 +7,8 @@ mod args;
 mod catalog;
 mod churn;
 mod contender;
+#[cfg(feature = "ours")]
+mod decide;
 mod dynamo;
 mod exact;
 mod fleet;
@@ -43,6 +45,10 @@ use workload::Scenario;
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("look") {
+        decide::look();
+        return ExitCode::SUCCESS;
+    }
     match args::parse(std::env::args().skip(1)) {
         Ok(Command::Index(args)) => match run_index(&args) {
             Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::booking::{Booking, Counters, End, Heard, LoadError, Place, Ticket};
 use crate::cold::{Busy, Cold, Released, same_timing};
 use crate::config::{LoadConfig, RankSpec, Track};
+use crate::lanes::{Lanes, Since, WIDTH, after};
 use crate::ledger::{By, Ledger, List, Stage};
 use crate::pace::Pace;
 use crate::prompts::Prompts;
@@ -18,6 +19,10 @@ use crate::report::{Others, Report, Reported};
 pub struct Load {
     pub(crate) config: LoadConfig,
     pub(crate) ranks: Vec<RankLoad>,
+    /// What predictions need of `ranks`, written wherever those change.
+    pub(crate) lanes: Vec<Lanes>,
+    /// From when lanes count.
+    pub(crate) base: Time,
     pub(crate) cold: Vec<Option<Cold>>,
     pub(crate) ledger: Ledger,
     pub(crate) ids: FxHashMap<RequestId, Ticket>,
@@ -41,6 +46,8 @@ impl Load {
         Self {
             config,
             ranks: Vec::new(),
+            lanes: Vec::new(),
+            base: Time::ZERO,
             cold: Vec::new(),
             ledger: Ledger::default(),
             ids: FxHashMap::default(),
@@ -95,6 +102,7 @@ impl Load {
         if at == self.cold.len() {
             self.ranks.push(rank);
             self.cold.push(Some(cold));
+            self.lanes.resize(self.ranks.len().div_ceil(WIDTH), Lanes::default());
         } else {
             self.ranks[at] = rank;
             self.cold[at] = Some(cold);
@@ -190,6 +198,7 @@ impl Load {
         }
         let place = entry.place as usize;
         self.refresh_if_outdated(place, now);
+        self.show(place);
         Heard::News
     }
 
@@ -227,6 +236,7 @@ impl Load {
         self.counters.expired += expired.len() as u64;
         let passed = now.since(self.ticked);
         self.ticked = self.ticked.max(now);
+        self.base = self.ticked;
         let mut learnt: Vec<f64> = self
             .cold
             .iter()
@@ -260,6 +270,7 @@ impl Load {
         };
         cold.reported.take(report, ours);
         rank.others = cold.reported.others(now, self.config.report_fade);
+        self.show(place.index());
         Ok(())
     }
 
@@ -282,6 +293,16 @@ impl Load {
     /// All places in a row, so that a scheduler reads without looking anything up. Places without a rank are in it too.
     pub fn ranks(&self) -> &[RankLoad] {
         &self.ranks
+    }
+
+    /// What predictions need of all places, some places beside each other; the last may be of no rank.
+    pub fn lanes(&self) -> &[Lanes] {
+        &self.lanes
+    }
+
+    /// A moment, as [`Load::lanes`] count.
+    pub fn since(&self, now: Time) -> Since {
+        Since(after(self.base, now))
     }
 
     /// The places that have a rank.

@@ -5,6 +5,7 @@ use homing_profile::{Millis, Time};
 
 use crate::booking::{Booking, PromptWork, Ticket};
 use crate::config::Track;
+use crate::lanes::WIDTH;
 use crate::ledger::{By, Entry, Stage};
 use crate::load::Load;
 use crate::rank::{Slopes, blocks_of};
@@ -62,6 +63,7 @@ impl Load {
                 cold.busy_since = now;
             }
         }
+        self.show(place);
     }
 
     /// The stage of a live attempt, whose lease begins anew.
@@ -169,6 +171,7 @@ impl Load {
             self.change_busy(now, -1);
         }
         self.refresh_if_outdated(place, now);
+        self.show(place);
     }
 
     pub(crate) fn drop_adapter(&mut self, of: &(u32, AdapterName)) {
@@ -216,5 +219,13 @@ impl Load {
         let least_sequences = f64::from(rank.all_requests().max(1)) / turnover;
         rank.block_ms = (1.0 / cold.released.blocks_per_ms.max(least_blocks)) as f32;
         rank.sequence_ms = (1.0 / cold.released.sequences_per_ms.max(least_sequences)) as f32;
+        self.show(place);
+    }
+
+    /// Tells the lanes what changed of a rank.
+    pub(crate) fn show(&mut self, place: usize) {
+        if let Some(lanes) = self.lanes.get_mut(place / WIDTH) {
+            lanes.set(place % WIDTH, &self.ranks[place], self.base);
+        }
     }
 }

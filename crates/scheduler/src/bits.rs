@@ -36,6 +36,13 @@ impl Bits {
         }
     }
 
+    /// Eight of them, as bits.
+    #[inline]
+    pub(crate) fn eight(&self, at: usize) -> u8 {
+        let word = self.words.get(at / 8).copied().unwrap_or(0);
+        (word >> (at % 8 * 8)) as u8
+    }
+
     pub(crate) fn set(&mut self, place: Place) {
         let word = place.index() / 64;
         if word >= self.words.len() {

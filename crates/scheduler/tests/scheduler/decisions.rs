@@ -40,11 +40,11 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 3 eligible
-        > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          0/0          912.49 ms = queue 885.90, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
-    "#]],
+            2/0 by time, of 3 eligible
+            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              0/0          912.49 ms = queue 885.90, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
+        "#]],
     );
 }
 
@@ -56,11 +56,11 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         &world,
         "time",
         &expect![[r#"
-        0/0 by time, of 3 eligible
-        > 0/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          1/0          113.41 ms = queue 107.38, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
-    "#]],
+            2/0 by time, of 3 eligible
+            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              0/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              1/0          113.41 ms = queue 107.38, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
+        "#]],
     );
     world.now = world.now + Millis(80.0);
     check(

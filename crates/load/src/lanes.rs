@@ -1,0 +1,124 @@
+//! What does a decision over all ranks read? The few numbers of each rank that predictions need, eight ranks beside each other,
+//! so that one instruction works on several.
+//!
+//! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::wait`] is its backlog or its wait for
+//! space, whichever is longer, and [`Lanes::decode`] what one more sequence costs those that decode.
+//!
+//! Moments are kept as milliseconds from a base that moves along, because `f32` counts milliseconds exactly for a few hours only.
+
+use homing_profile::Time;
+
+use crate::rank::{OVERDUE, OVERDUE_GRACE, RankLoad};
+
+/// Ranks beside each other.
+pub const WIDTH: usize = 8;
+
+/// One number for each of a few ranks.
+pub type Row = [f32; WIDTH];
+
+/// Stands for room without a limit.
+const ENDLESS: f32 = 1e30;
+
+/// A few ranks. Places without a rank have lanes too, which mean nothing.
+#[derive(Clone, Debug, Default)]
+#[repr(align(32))]
+pub struct Lanes {
+    /// All prompts ahead, as if the first had just been begun.
+    backlog: Row,
+    /// The first of them alone.
+    head: Row,
+    /// When it was begun, after the base.
+    head_since: Row,
+    /// Blocks that are free.
+    free: Row,
+    /// Until a block is released.
+    block_ms: Row,
+    /// Until there is a place among the sequences.
+    place_wait: Row,
+    /// By how much prefills take longer than the profile says.
+    factor: Row,
+    /// What another sequence of no context costs all that decode,
+    decode_base: Row,
+    /// and for each token of its context.
+    decode_token: Row,
+    /// Which of the timings is theirs.
+    kinds: [u32; WIDTH],
+}
+
+impl Lanes {
+    /// Until a request that needs so many blocks would be begun on each.
+    #[inline]
+    pub fn wait(&self, now: Since, blocks: &Row) -> Row {
+        let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
+        std::array::from_fn(|at| {
+            let elapsed = greater(now.0 - self.head_since[at], 0.0);
+            let limit = greater(overdue * self.head[at], grace);
+            let done = if elapsed > limit { 0.0 } else { lesser(elapsed, self.head[at]) };
+            let space = greater(blocks[at] - self.free[at], 0.0) * self.block_ms[at];
+            greater(self.backlog[at] - done, greater(space, self.place_wait[at]))
+        })
+    }
+
+    /// What another sequence of so much context costs those that decode, in each step and all together.
+    #[inline]
+    pub fn decode(&self, context: f32) -> Row {
+        std::array::from_fn(|at| self.decode_base[at] + self.decode_token[at] * context)
+    }
+
+    /// By how much prefills take longer than the profile says.
+    #[inline]
+    pub fn factors(&self) -> &Row {
+        &self.factor
+    }
+
+    /// Which of the load's timings are theirs.
+    #[inline]
+    pub fn kinds(&self) -> &[u32; WIDTH] {
+        &self.kinds
+    }
+
+    /// Takes over what is known of one rank.
+    pub(crate) fn set(&mut self, at: usize, rank: &RankLoad, base: Time) {
+        let token_ms = rank.token_ms;
+        let others = rank.others.waiting as f32 * rank.typical_prompt;
+        let pending = rank.pending > 0;
+        self.backlog[at] = (rank.pending_tokens as f32 + others) * token_ms;
+        self.head[at] = if pending { rank.head_tokens as f32 * token_ms } else { 0.0 };
+        self.head_since[at] = after(base, rank.head_since);
+        self.free[at] = match rank.capacity {
+            u32::MAX => ENDLESS,
+            capacity => capacity as f32 - rank.used_blocks() as f32,
+        };
+        self.block_ms[at] = rank.block_ms;
+        let over = (u64::from(rank.all_requests()) + 1).saturating_sub(u64::from(rank.max_sequences));
+        self.place_wait[at] = over as f32 * rank.sequence_ms;
+        self.factor[at] = rank.factor;
+        self.decode_base[at] = rank.decoding as f32 * rank.per_sequence_ms;
+        self.decode_token[at] = rank.decoding as f32 * rank.per_context_ms;
+        self.kinds[at] = rank.kind;
+    }
+}
+
+/// A moment, as lanes count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Since(pub(crate) f32);
+
+/// Milliseconds from `base` to `then`, which may be before it.
+pub(crate) fn after(base: Time, then: Time) -> f32 {
+    if then >= base {
+        then.since(base).0 as f32
+    } else {
+        -(base.since(then).0 as f32)
+    }
+}
+
+/// The greater of two numbers; other than `f32::max` it is one instruction.
+#[inline]
+fn greater(one: f32, other: f32) -> f32 {
+    if one > other { one } else { other }
+}
+
+#[inline]
+fn lesser(one: f32, other: f32) -> f32 {
+    if one < other { one } else { other }
+}
