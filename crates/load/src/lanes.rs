@@ -1,8 +1,8 @@
-//! What does a decision over all ranks read? The few numbers of each rank that predictions need, eight ranks beside each other,
-//! so that one instruction works on several.
+//! What does a decision over all ranks read? The few numbers of each rank that predictions need, 64 ranks beside each
+//! other, so that one instruction works on several and a loop is long enough for the compiler to see it.
 //!
 //! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::wait`] is its backlog or its wait for
-//! space, whichever is longer, and [`Lanes::decode`] what one more sequence costs those that decode.
+//! space, whichever is longer, and [`Lanes::add_decode`] what one more sequence costs those that decode.
 //!
 //! Moments are kept as milliseconds from a base that moves along, because `f32` counts milliseconds exactly for a few hours only.
 
@@ -11,7 +11,7 @@ use homing_profile::Time;
 use crate::rank::{OVERDUE, OVERDUE_GRACE, RankLoad};
 
 /// Ranks beside each other.
-pub const WIDTH: usize = 8;
+pub const WIDTH: usize = 64;
 
 /// One number for each of a few ranks.
 pub type Row = [f32; WIDTH];
@@ -20,8 +20,8 @@ pub type Row = [f32; WIDTH];
 const ENDLESS: f32 = 1e30;
 
 /// A few ranks. Places without a rank have lanes too, which mean nothing.
-#[derive(Clone, Debug, Default)]
-#[repr(align(32))]
+#[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Lanes {
     /// All prompts ahead, as if the first had just been begun.
     backlog: Row,
@@ -46,29 +46,37 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Until a request that needs so many blocks would be begun on each.
+    /// Puts into `wait` how long a request that needs so many blocks would wait on each until it is begun.
     #[inline]
-    pub fn wait(&self, now: Since, blocks: &Row) -> Row {
+    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    pub fn wait(&self, now: Since, blocks: &Row, wait: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
-        std::array::from_fn(|at| {
+        for at in 0..WIDTH {
             let elapsed = greater(now.0 - self.head_since[at], 0.0);
             let limit = greater(overdue * self.head[at], grace);
-            let done = if elapsed > limit { 0.0 } else { lesser(elapsed, self.head[at]) };
+            let done = lesser(elapsed, self.head[at]);
+            let done = if elapsed > limit { 0.0 } else { done };
             let space = greater(blocks[at] - self.free[at], 0.0) * self.block_ms[at];
-            greater(self.backlog[at] - done, greater(space, self.place_wait[at]))
-        })
+            wait[at] = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
+        }
     }
 
-    /// What another sequence of so much context costs those that decode, in each step and all together.
+    /// Adds what another sequence of so much context costs those that decode, in each step and all together, times `weight`.
     #[inline]
-    pub fn decode(&self, context: f32) -> Row {
-        std::array::from_fn(|at| self.decode_base[at] + self.decode_token[at] * context)
+    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    pub fn add_decode(&self, weight: f32, context: f32, cost: &mut Row) {
+        for at in 0..WIDTH {
+            cost[at] += weight * (self.decode_base[at] + self.decode_token[at] * context);
+        }
     }
 
-    /// By how much prefills take longer than the profile says.
+    /// Adds what prefills take that take so long by the profile, times `weight`.
     #[inline]
-    pub fn factors(&self) -> &Row {
-        &self.factor
+    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    pub fn add_prefill(&self, weight: f32, prefill: &Row, cost: &mut Row) {
+        for at in 0..WIDTH {
+            cost[at] += weight * prefill[at] * self.factor[at];
+        }
     }
 
     /// Which of the load's timings are theirs.
@@ -96,6 +104,24 @@ impl Lanes {
         self.decode_base[at] = rank.decoding as f32 * rank.per_sequence_ms;
         self.decode_token[at] = rank.decoding as f32 * rank.per_context_ms;
         self.kinds[at] = rank.kind;
+    }
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        let row = [0.0; WIDTH];
+        Self {
+            backlog: row,
+            head: row,
+            head_since: row,
+            free: row,
+            block_ms: row,
+            place_wait: row,
+            factor: row,
+            decode_base: row,
+            decode_token: row,
+            kinds: [0; WIDTH],
+        }
     }
 }
 

@@ -36,11 +36,10 @@ impl Bits {
         }
     }
 
-    /// Eight of them, as bits.
+    /// 64 of them, as bits.
     #[inline]
-    pub(crate) fn eight(&self, at: usize) -> u8 {
-        let word = self.words.get(at / 8).copied().unwrap_or(0);
-        (word >> (at % 8 * 8)) as u8
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.words.get(at).copied().unwrap_or(0)
     }
 
     pub(crate) fn set(&mut self, place: Place) {

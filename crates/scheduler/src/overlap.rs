@@ -5,7 +5,6 @@
 
 use homing_domain::{BlockKey, Tier};
 use homing_index::Answer;
-use homing_load::lanes::WIDTH;
 use homing_load::{Load, Place};
 use homing_profile::Time;
 
@@ -161,14 +160,10 @@ impl Overlap {
         &self.awaited
     }
 
-    /// The combinations of some places beside each other.
+    /// The combinations of the places from `first` on; where it ends, nobody holds anything.
     #[inline]
-    pub(crate) fn row(&self, at: usize) -> [u16; WIDTH] {
-        let (start, end) = (at * WIDTH, at * WIDTH + WIDTH);
-        if let Some(row) = self.of.get(start..end).and_then(|row| row.try_into().ok()) {
-            return row;
-        }
-        std::array::from_fn(|lane| self.of.get(start + lane).copied().unwrap_or(0))
+    pub(crate) fn from(&self, first: usize) -> &[u16] {
+        self.of.get(first..).unwrap_or(&[])
     }
 
     /// Whether the index stood still while it was asked.

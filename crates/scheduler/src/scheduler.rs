@@ -202,6 +202,7 @@ impl Scheduler {
             overlap,
             eligible: &room.eligible,
             draw,
+            utilisation: view.load.utilisation(view.now).clamp(0.0, 1.0),
             onboard: &self.onboard,
             memo: &room.memo,
         };

@@ -40,7 +40,7 @@ impl Costs {
     /// Nobody may be chosen so far.
     pub(crate) fn reset(&mut self, places: usize) {
         self.by_place.clear();
-        self.by_place.resize(places.next_multiple_of(BESIDE), f64::INFINITY);
+        self.by_place.resize(places.next_multiple_of(WIDTH), f64::INFINITY);
     }
 
     /// Some places beside each other.

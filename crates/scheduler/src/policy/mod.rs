@@ -56,6 +56,8 @@ pub struct Scene<'a> {
     pub eligible: &'a Bits,
     /// The chance that may be used.
     pub draw: Draw,
+    /// How busy the fleet has been lately, from 0 to 1.
+    pub utilisation: f64,
     /// How fast KV comes from tiers below the device.
     pub onboard: &'a OnboardRates,
     /// What was worked out for this prompt.

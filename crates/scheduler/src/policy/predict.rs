@@ -73,7 +73,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    const UNKNOWN: Self = Self {
+    pub(crate) const UNKNOWN: Self = Self {
         prefill: f32::NAN,
         onboard: 0.0,
         blocks: 0.0,

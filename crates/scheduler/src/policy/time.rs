@@ -1,10 +1,12 @@
 //! Which rank is predicted to cost the least time, for this request and for those it meets?
 
-use homing_load::Place;
+use std::cell::Cell;
+
 use homing_load::lanes::WIDTH;
+use homing_load::{Lanes, Place, Row};
 
 use crate::decision::Terms;
-use crate::policy::predict::{Prediction, predict};
+use crate::policy::predict::{Own, Prediction, predict};
 use crate::policy::{Costs, Policy, Scene, pick_with, pick_within};
 
 /// The policy `time`: `wait + (1 + k) * prefill + onboard + w * decode`, in milliseconds.
@@ -34,7 +36,7 @@ impl Default for PredictedTime {
 impl PredictedTime {
     /// What this prefill costs everyone else, in times of itself: as utilisation grows, a queue's length does.
     fn for_others(&self, scene: &Scene<'_>) -> f64 {
-        let share = scene.load.utilisation(scene.now).clamp(0.0, 1.0);
+        let share = scene.utilisation;
         if share >= 1.0 {
             return self.most_for_others;
         }
@@ -109,33 +111,85 @@ impl Weights {
 /// The cost of every rank on which nothing is awaited, several at a time.
 fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
-    let (prefill, decode) = (weights.prefill as f32, weights.decode as f32);
-    let kinds = scene.load.timings().len();
     let known = scene.memo.all(scene);
-    let Some(first) = known.first().map(|own| [own.get(); WIDTH]) else {
-        return;
-    };
+    let mut own = OwnRows::default();
+    let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
-        let eligible = scene.eligible.eight(at);
-        let row = scene.overlap.row(at);
-        let own = if kinds == 1 && row == [0; WIDTH] {
-            first
-        } else {
-            let kind = lanes.kinds();
-            std::array::from_fn(|lane| known[usize::from(row[lane]) * kinds + kind[lane] as usize].get())
-        };
-        let wait = lanes.wait(now, &own.map(|own| own.blocks));
-        let (factor, decoding) = (lanes.factors(), lanes.decode(context));
-        let cost: [f32; WIDTH] = std::array::from_fn(|lane| {
-            wait[lane] + prefill * own[lane].prefill * factor[lane] + own[lane].onboard + decode * decoding[lane]
-        });
-        *costs = cost.map(f64::from);
-        if eligible != u8::MAX {
-            for (lane, cost) in costs.iter_mut().enumerate() {
-                if eligible >> lane & 1 == 0 {
-                    *cost = f64::INFINITY;
-                }
+        let eligible = scene.eligible.word(at);
+        if eligible == 0 {
+            continue;
+        }
+        own.fill(scene, known, lanes, at * WIDTH);
+        lanes.wait(now, &own.blocks, &mut cost);
+        lanes.add_prefill(weights.prefill as f32, &own.prefill, &mut cost);
+        lanes.add_decode(weights.decode as f32, context, &mut cost);
+        for ((sum, cost), onboard) in costs.iter_mut().zip(&cost).zip(&own.onboard) {
+            *sum = f64::from(*cost + *onboard);
+        }
+        for excluded in bits_of(!eligible) {
+            costs[excluded] = f64::INFINITY;
+        }
+    }
+}
+
+/// What some ranks beside each other compute and load themselves.
+struct OwnRows {
+    prefill: Row,
+    onboard: Row,
+    blocks: Row,
+}
+
+impl Default for OwnRows {
+    fn default() -> Self {
+        Self {
+            prefill: [0.0; WIDTH],
+            onboard: [0.0; WIDTH],
+            blocks: [0.0; WIDTH],
+        }
+    }
+}
+
+impl OwnRows {
+    /// Most ranks hold nothing of most prompts: only where someone holds something each is looked at.
+    #[inline]
+    fn fill(&mut self, scene: &Scene<'_>, known: &[Cell<Own>], lanes: &Lanes, first: usize) {
+        let kinds = scene.load.timings().len();
+        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
+        self.prefill = [nothing.prefill; WIDTH];
+        self.onboard = [nothing.onboard; WIDTH];
+        self.blocks = [nothing.blocks; WIDTH];
+        let held = scene.overlap.from(first);
+        let held = &held[..held.len().min(WIDTH)];
+        for (part, of) in held.chunks(8).enumerate() {
+            if of.iter().all(|of| *of == 0) && kinds == 1 {
+                continue;
+            }
+            for (lane, of) in of.iter().enumerate() {
+                self.set(part * 8 + lane, usize::from(*of), known, kinds, lanes);
+            }
+        }
+        if kinds > 1 {
+            for lane in held.len()..WIDTH {
+                self.set(lane, 0, known, kinds, lanes);
             }
         }
     }
+
+    #[inline]
+    fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
+        let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
+        self.prefill[lane] = own.prefill;
+        self.onboard[lane] = own.onboard;
+        self.blocks[lane] = own.blocks;
+    }
+}
+
+/// The numbers of the bits that are set.
+fn bits_of(word: u64) -> impl Iterator<Item = usize> {
+    let mut left = word;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros() as usize;
+        left &= left.checked_sub(1)?;
+        Some(bit)
+    })
 }
