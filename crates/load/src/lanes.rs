@@ -90,8 +90,9 @@ impl Lanes {
         let token_ms = rank.token_ms;
         let others = rank.others.waiting as f32 * rank.typical_prompt;
         let pending = rank.pending > 0;
-        self.backlog[at] = (rank.pending_tokens as f32 + others) * token_ms;
-        self.head[at] = if pending { rank.head_tokens as f32 * token_ms } else { 0.0 };
+        let step = rank.step_wait() as f32;
+        self.backlog[at] = (rank.pending_tokens as f32 + others) * token_ms + step;
+        self.head[at] = if pending { rank.head_tokens as f32 * token_ms + step } else { 0.0 };
         self.head_since[at] = after(base, rank.head_since);
         self.free[at] = match rank.capacity {
             u32::MAX => ENDLESS,
@@ -100,7 +101,7 @@ impl Lanes {
         self.block_ms[at] = rank.block_ms;
         let over = (u64::from(rank.all_requests()) + 1).saturating_sub(u64::from(rank.max_sequences));
         self.place_wait[at] = over as f32 * rank.sequence_ms;
-        self.factor[at] = rank.factor;
+        self.factor[at] = rank.present_factor() as f32;
         self.decode_base[at] = rank.decoding as f32 * rank.per_sequence_ms;
         self.decode_token[at] = rank.decoding as f32 * rank.per_context_ms;
         self.kinds[at] = rank.kind;

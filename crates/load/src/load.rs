@@ -31,7 +31,8 @@ pub struct Load {
     pub(crate) adapters: FxHashMap<(u32, AdapterName), u32>,
     pub(crate) fences: u64,
     pub(crate) counters: Counters,
-    pub(crate) median: f64,
+    /// The median of what was learnt of the ranks of each kind.
+    pub(crate) medians: Vec<f64>,
     pub(crate) ticked: Time,
     pub(crate) busy: Busy,
     /// The different timings that ranks came with. Ranks come with few, and none is forgotten.
@@ -56,7 +57,7 @@ impl Load {
             adapters: FxHashMap::default(),
             fences: 0,
             counters: Counters::default(),
-            median: 1.0,
+            medians: Vec::new(),
             ticked: Time::ZERO,
             busy: Busy::default(),
             timings: Vec::new(),
@@ -87,13 +88,12 @@ impl Load {
         }
         let rank = RankLoad::new(&spec, kind as u32);
         let cold = Cold {
-            slopes: Slopes::of(&spec.timing, spec.chunk, rank.batch()),
+            slopes: Slopes::of(&spec.timing, spec.chunk, rank.typical_prompt, rank.batch()),
             spec,
             pace: Pace::default(),
             reported: Reported::default(),
             all: List::default(),
             pending: List::default(),
-            busy_since: now,
             released: Released {
                 at: now,
                 ..Released::default()
@@ -237,14 +237,7 @@ impl Load {
         let passed = now.since(self.ticked);
         self.ticked = self.ticked.max(now);
         self.base = self.ticked;
-        let mut learnt: Vec<f64> = self
-            .cold
-            .iter()
-            .flatten()
-            .filter_map(|cold| cold.pace.learnt())
-            .collect();
-        learnt.sort_by(f64::total_cmp);
-        self.median = learnt.get(learnt.len() / 2).copied().unwrap_or(1.0);
+        self.find_medians();
         for place in 0..self.cold.len() {
             if let Some(cold) = self.cold[place].as_mut() {
                 cold.pace.forget(passed);
@@ -254,6 +247,23 @@ impl Load {
             }
         }
         expired
+    }
+
+    /// The median of what ranks say, for each kind of them; a kind of which nothing is known is taken to be as all others.
+    fn find_medians(&mut self) {
+        let old = |kind: usize| self.medians.get(kind).copied().unwrap_or(1.0);
+        let said = |of: Option<usize>| {
+            let ranks = self.cold.iter().zip(&self.ranks);
+            let of_kind = ranks.filter(|(_, rank)| of.is_none_or(|kind| rank.kind() == kind));
+            let said = of_kind.filter_map(|(cold, rank)| cold.as_ref()?.pace.evidence(old(rank.kind())));
+            let mut said: Vec<f64> = said.collect();
+            said.sort_by(f64::total_cmp);
+            said.get(said.len() / 2).copied()
+        };
+        let all = said(None).unwrap_or(1.0);
+        self.medians = (0..self.timings.len())
+            .map(|kind| said(Some(kind)).unwrap_or(all))
+            .collect();
     }
 
     /// An engine said how it is.

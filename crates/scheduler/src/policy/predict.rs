@@ -171,7 +171,7 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         queue: rank.backlog(scene.now).0,
         space: rank.space_wait(own.blocks as u64).0,
         sibling,
-        prefill: f64::from(own.prefill) * rank.factor(),
+        prefill: f64::from(own.prefill) * rank.present_factor(),
         onboard: f64::from(own.onboard),
         decode: f64::from(rank.decoding()) * rank.decode_increase(scene.ask.prompt).0,
     }
