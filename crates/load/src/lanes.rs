@@ -48,7 +48,10 @@ pub struct Lanes {
 impl Lanes {
     /// Puts into `wait` how long a request that needs so many blocks would wait on each until it is begun.
     #[inline]
-    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "a plain loop over arrays becomes vector instructions"
+    )]
     pub fn wait(&self, now: Since, blocks: &Row, wait: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {
@@ -63,7 +66,10 @@ impl Lanes {
 
     /// Adds what another sequence of so much context costs those that decode, in each step and all together, times `weight`.
     #[inline]
-    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "a plain loop over arrays becomes vector instructions"
+    )]
     pub fn add_decode(&self, weight: f32, context: f32, cost: &mut Row) {
         for at in 0..WIDTH {
             cost[at] += weight * (self.decode_base[at] + self.decode_token[at] * context);
@@ -72,7 +78,10 @@ impl Lanes {
 
     /// Adds what prefills take that take so long by the profile, times `weight`.
     #[inline]
-    #[expect(clippy::needless_range_loop, reason = "a plain loop over arrays becomes vector instructions")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "a plain loop over arrays becomes vector instructions"
+    )]
     pub fn add_prefill(&self, weight: f32, prefill: &Row, cost: &mut Row) {
         for at in 0..WIDTH {
             cost[at] += weight * prefill[at] * self.factor[at];
@@ -92,7 +101,11 @@ impl Lanes {
         let pending = rank.pending > 0;
         let step = rank.step_wait() as f32;
         self.backlog[at] = (rank.pending_tokens as f32 + others) * token_ms + step;
-        self.head[at] = if pending { rank.head_tokens as f32 * token_ms + step } else { 0.0 };
+        self.head[at] = if pending {
+            rank.head_tokens as f32 * token_ms + step
+        } else {
+            0.0
+        };
         self.head_since[at] = after(base, rank.head_since);
         self.free[at] = match rank.capacity {
             u32::MAX => ENDLESS,

@@ -162,7 +162,9 @@ impl Ledger {
         let mut tokens = 0_u32;
         let mut next = pending.first();
         for _ in 0..MOST_IN_STEP {
-            let Some(entry) = next.and_then(|at| self.get(at)) else { break };
+            let Some(entry) = next.and_then(|at| self.get(at)) else {
+                break;
+            };
             let with = tokens.saturating_add(entry.uncached);
             if tokens > 0 && with > chunk.0 {
                 break;

@@ -18,8 +18,8 @@ pub const PROFILE: RangeInclusive<f64> = 0.25..=4.0;
 pub const FACTOR: RangeInclusive<f64> = 0.5..=2.0;
 /// The bounds of a residual.
 pub const RESIDUAL: RangeInclusive<f64> = 0.25..=4.0;
-/// The median weighs as much as so many samples.
-const PRIOR_SAMPLES: f64 = 2.0;
+/// What is assumed weighs as much as so many samples.
+const PRIOR_SAMPLES: f64 = 1.0;
 /// A sample moves a factor by at least one part of so many.
 const MEMORY: f64 = 16.0;
 /// A sample moves a residual by at least one part of so many.
@@ -55,7 +55,11 @@ impl Pace {
             let error = ratio.ln() - self.residual;
             // Times have a long tail, for those who come later join the step one waits for: once something is known, what is
             // far off moves it no more than what is a little off, and it finds the middle rather than the mean.
-            let error = if self.busy_samples < BUSY_MEMORY { error } else { error.clamp(-FAR_OFF, FAR_OFF) };
+            let error = if self.busy_samples < BUSY_MEMORY {
+                error
+            } else {
+                error.clamp(-FAR_OFF, FAR_OFF)
+            };
             self.residual += error / (self.busy_samples + PRIOR_SAMPLES);
         }
     }
@@ -147,7 +151,8 @@ mod tests {
                 pace.saw_idle(Millis(predicted), Millis(took));
                 pace.saw_busy(Millis(predicted), Millis(took));
                 assert!(
-                    FACTOR.contains(&pace.factor(1.0)) && (0.125..=8.0).contains(&pace.factor(f64::NAN))
+                    FACTOR.contains(&pace.factor(1.0))
+                        && (0.125..=8.0).contains(&pace.factor(f64::NAN))
                         && RESIDUAL.contains(&pace.residual()),
                     "{pace:?}"
                 );

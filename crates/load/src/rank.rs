@@ -214,7 +214,11 @@ impl RankLoad {
     /// What a prompt waits for sequences that decode: until their present step ends, and for their part in its own.
     #[inline]
     pub fn step_wait(&self) -> f64 {
-        if self.decoding == 0 { 0.0 } else { f64::from(self.step_ms) }
+        if self.decoding == 0 {
+            0.0
+        } else {
+            f64::from(self.step_ms)
+        }
     }
 
     /// Whether the head is overdue.
