@@ -1,7 +1,7 @@
-//! Our side: a fleet at work, and requests to place.
+//! Our side: index, load and scheduler, put together as a router does. Hash and lookup need no lock; the decision, the booking
+//! and its end are one critical section behind a mutex.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use homing_domain::{
     BlockKey, BlockSize, ContentHash, Extras, HashSeed, KeyHasher, Label, ModelName, Prompt, RankId, RequestId, Stored,
@@ -15,10 +15,15 @@ use homing_scheduler::{
     Ask, Draw, Fleet, Knowledge, Overlap, Overrides, Phase, RankFacts, Room, Scheduler, View, Wanted,
 };
 
+use crate::lineup::OURS;
+
 use super::traffic::{BLOCK_TOKENS, Traffic};
+use super::{Contender, Seat, Work};
+
+const SIZE: BlockSize = BlockSize::new(BLOCK_TOKENS as u32).expect("not zero");
 
 /// What one decision changes and reads, behind one lock in a router.
-pub struct State {
+struct State {
     load: Load,
     fleet: Fleet,
     scheduler: Scheduler,
@@ -30,7 +35,7 @@ pub struct State {
 }
 
 /// One request.
-pub struct Request {
+struct Request {
     id: RequestId,
     tokens: u32,
     keys: Arc<[BlockKey]>,
@@ -38,29 +43,29 @@ pub struct Request {
 }
 
 /// A fleet at work.
-pub struct Ours {
-    /// Behind the lock.
-    pub state: Mutex<State>,
-    _index: Index,
-    reader: Reader,
+pub struct Ours<'a> {
+    traffic: &'a Traffic,
+    state: Mutex<State>,
+    index: Index,
     hasher: KeyHasher,
     places: Vec<Option<Place>>,
 }
 
 /// What a thread keeps to itself.
-pub struct Side {
+struct Side<'a> {
+    ours: &'a Ours<'a>,
     reader: Reader,
     answer: Answer,
     keys: Vec<BlockKey>,
+    requests: Vec<Request>,
 }
 
-impl Ours {
+impl<'a> Ours<'a> {
     /// Everything that the traffic says of the fleet, booked and stored.
-    pub fn new(traffic: &Traffic, policy: &str) -> Self {
-        let size = BlockSize::new(BLOCK_TOKENS as u32).expect("not zero");
+    pub fn new(traffic: &'a Traffic, policy: &str) -> Self {
         let hasher = KeyHasher::new(HashSeed::PUBLIC);
         let model = ModelName::from("model");
-        let mut load = Load::new(LoadConfig::new(size));
+        let mut load = Load::new(LoadConfig::new(SIZE));
         let mut fleet = Fleet::default();
         let mut index = Index::new(IndexConfig {
             max_ranks: 8_192,
@@ -79,7 +84,7 @@ impl Ours {
         for (rank, prompt) in &traffic.stored {
             let contents = traffic.prompts[*prompt].chunks_exact(BLOCK_TOKENS);
             let mut chain = Vec::new();
-            hasher.keys(&Prompt::text(&traffic.prompts[*prompt], size), &mut chain);
+            hasher.keys(&Prompt::text(&traffic.prompts[*prompt], SIZE), &mut chain);
             let blocks = contents.zip(&chain).map(|(tokens, key)| StoredBlock {
                 label: Label::new(key.0),
                 content: ContentHash(hasher.content(tokens, &Extras::default()).0),
@@ -103,22 +108,22 @@ impl Ours {
             wanted: Wanted::default(),
         };
         let ours = Self {
+            traffic,
             state: Mutex::new(state),
-            reader: index.reader(),
-            _index: index,
+            index,
             hasher,
             places,
         };
-        ours.fill(traffic);
+        ours.fill();
         ours
     }
 
-    fn fill(&self, traffic: &Traffic) {
+    fn fill(&self) {
+        let traffic = self.traffic;
         let state = &mut *self.state.lock().expect("nobody panicked");
         for (at, live) in traffic.live.iter().enumerate() {
             let mut keys = Vec::new();
-            let size = BlockSize::new(BLOCK_TOKENS as u32).expect("not zero");
-            self.hasher.keys(&Prompt::text(&traffic.prompts[live.prompt], size), &mut keys);
+                self.hasher.keys(&Prompt::text(&traffic.prompts[live.prompt], SIZE), &mut keys);
             let tokens = traffic.prompts[live.prompt].len() as u32;
             let booking = Booking {
                 id: RequestId::new(format!("live {at}")),
@@ -136,71 +141,81 @@ impl Ours {
             }
         }
     }
+}
 
-    /// The requests of the traffic, with what is known of them before the decision.
-    pub fn requests(&self, traffic: &Traffic) -> Vec<Request> {
+impl Contender for Ours<'_> {
+    fn name(&self) -> &'static str {
+        OURS
+    }
+
+    fn seat(&self, thread: usize) -> Box<dyn Seat + '_> {
+        let mut side = Side {
+            ours: self,
+            reader: self.index.reader(),
+            answer: Answer::default(),
+            keys: Vec::new(),
+            requests: Vec::new(),
+        };
         let state = self.state.lock().expect("nobody panicked");
-        let mut side = self.side();
-        let one = |(at, prompt): (usize, &usize)| {
-            let tokens = &traffic.prompts[*prompt];
+        for (at, prompt) in self.traffic.asked.iter().enumerate() {
+            let tokens = &self.traffic.prompts[*prompt];
             let mut overlap = Overlap::default();
-            self.look(&mut side, tokens);
+            side.look(tokens);
             overlap.take_answer(&side.answer, |slot| self.places[slot]);
             overlap.take_booked(&state.load, &side.keys);
-            Request {
-                id: RequestId::new(format!("asked {at}")),
+            side.requests.push(Request {
+                id: RequestId::new(format!("asked {at} of {thread}")),
                 tokens: tokens.len() as u32,
                 keys: side.keys.as_slice().into(),
                 overlap,
-            }
-        };
-        traffic.asked.iter().enumerate().map(one).collect()
+            });
+        }
+        Box::new(side)
     }
+}
 
-    /// Room for one thread.
-    pub fn side(&self) -> Side {
-        Side {
-            reader: self.reader.clone(),
-            answer: Answer::default(),
-            keys: Vec::new(),
+impl Seat for Side<'_> {
+    fn run(&mut self, work: Work, at: usize) -> u64 {
+        if work == Work::Whole {
+            return self.whole(at);
+        }
+        let request = &self.requests[at];
+        let state = &mut *self.ours.state.lock().expect("nobody panicked");
+        if work == Work::Decide {
+            let (chosen, _) = state.choose(&request.keys, request.tokens, &request.overlap);
+            u64::from(chosen.0)
+        } else {
+            state.place(&request.id, &request.keys, request.tokens, &request.overlap)
         }
     }
+}
 
-    /// Hash and lookup: no lock is needed.
-    pub fn look(&self, side: &mut Side, tokens: &[u32]) {
-        let size = BlockSize::new(BLOCK_TOKENS as u32).expect("not zero");
-        side.keys.clear();
-        self.hasher.keys(&Prompt::text(tokens, size), &mut side.keys);
-        side.reader.lookup(&side.keys, &mut side.answer);
+impl Side<'_> {
+    /// Hash and lookup.
+    fn look(&mut self, tokens: &[u32]) {
+        self.keys.clear();
+        self.ours.hasher.keys(&Prompt::text(tokens, SIZE), &mut self.keys);
+        self.reader.lookup(&self.keys, &mut self.answer);
     }
 
     /// The whole path from tokens.
-    pub fn whole(&self, side: &mut Side, request: &Request, tokens: &[u32]) -> u64 {
-        self.look(side, tokens);
-        let keys: Arc<[BlockKey]> = side.keys.as_slice().into();
-        let state = &mut *self.state.lock().expect("nobody panicked");
+    fn whole(&mut self, at: usize) -> u64 {
+        let ours = self.ours;
+        let tokens = &ours.traffic.prompts[ours.traffic.asked[at]];
+        self.look(tokens);
+        let keys: Arc<[BlockKey]> = self.keys.as_slice().into();
+        let state = &mut *ours.state.lock().expect("nobody panicked");
         let mut overlap = std::mem::take(&mut state.overlap);
         overlap.clear();
-        overlap.take_answer(&side.answer, |slot| self.places[slot]);
-        overlap.take_booked(&state.load, &side.keys);
-        let place = state.place(&request.id, &keys, tokens.len() as u32, &overlap);
+        overlap.take_answer(&self.answer, |slot| ours.places[slot]);
+        overlap.take_booked(&state.load, &self.keys);
+        let place = state.place(&self.requests[at].id, &keys, tokens.len() as u32, &overlap);
         state.overlap = overlap;
         place
     }
 }
 
 impl State {
-    /// The decision alone.
-    pub fn decide(&mut self, request: &Request) -> u64 {
-        let (chosen, _) = self.choose(&request.keys, request.tokens, &request.overlap);
-        u64::from(chosen.0)
-    }
-
-    /// The decision, the booking and its end.
-    pub fn decide_book_free(&mut self, request: &Request) -> u64 {
-        self.place(&request.id, &request.keys, request.tokens, &request.overlap)
-    }
-
     fn choose(&mut self, keys: &[BlockKey], tokens: u32, overlap: &Overlap) -> (Place, u32) {
         self.now += 1_000;
         let view = View {
