@@ -9,6 +9,9 @@ pub enum Command {
     Index(IndexArgs),
     /// The hashes, side by side.
     Hash(Output),
+    /// Decisions, side by side.
+    #[cfg(feature = "ours")]
+    Decide(Output, Size),
     /// Print the usage.
     Help,
 }
@@ -99,6 +102,7 @@ pub const USAGE: &str = "\
 usage: homing-bench index [--trace FILE] [--workers 8,64,512] [--json] [--quick]
                           [--only exact|churn|speed|memory|growth]
        homing-bench hash [--json]
+       homing-bench decide [--json] [--quick]
 ";
 
 /// Reads the words after the program's name.
@@ -107,6 +111,8 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Command, ArgsError> 
     match words.next().as_deref() {
         Some("index") => parse_index(words).map(Command::Index),
         Some("hash") => parse_hash(words).map(Command::Hash),
+        #[cfg(feature = "ours")]
+        Some("decide") => parse_decide(words),
         None | Some("help" | "--help" | "-h") => Ok(Command::Help),
         Some(other) => Err(ArgsError::Unknown(other.to_owned())),
     }
@@ -153,6 +159,19 @@ fn parse_hash(words: impl Iterator<Item = String>) -> Result<Output, ArgsError> 
         }
     }
     Ok(output)
+}
+
+#[cfg(feature = "ours")]
+fn parse_decide(words: impl Iterator<Item = String>) -> Result<Command, ArgsError> {
+    let (mut output, mut size) = (Output::Table, Size::Full);
+    for word in words {
+        match word.as_str() {
+            "--json" => output = Output::Json,
+            "--quick" => size = Size::Quick,
+            _ => return Err(ArgsError::Unknown(word)),
+        }
+    }
+    Ok(Command::Decide(output, size))
 }
 
 /// At least as many workers as one sequence has copies, at most what every contender can hold.

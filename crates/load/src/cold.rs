@@ -19,8 +19,6 @@ pub(crate) struct Cold {
     pub(crate) reported: Reported,
     pub(crate) all: List,
     pub(crate) pending: List,
-    /// Since when it has been busy without a pause, or since the last first token.
-    pub(crate) busy_since: Time,
     pub(crate) released: Released,
 }
 

@@ -60,6 +60,10 @@ pub struct RankLoad {
     /// For each prompt token ahead, at the present decodes, factor and residual included.
     pub(crate) token_ms: f32,
     pub(crate) factor: f32,
+    /// By how much everything takes longer while the rank is busy, beyond the factor.
+    pub(crate) residual: f32,
+    /// What a prompt waits for the step in progress and for what decodes in its own, factor and residual included.
+    pub(crate) step_ms: f32,
     pub(crate) per_sequence_ms: f32,
     pub(crate) per_context_ms: f32,
     /// Until a block is released, and until a sequence ends.
@@ -89,6 +93,8 @@ impl RankLoad {
             verified: false,
             token_ms: 0.0,
             factor: 1.0,
+            residual: 1.0,
+            step_ms: 0.0,
             per_sequence_ms: 0.0,
             per_context_ms: 0.0,
             block_ms: 0.0,
@@ -165,7 +171,7 @@ impl RankLoad {
         (self.used_blocks() as f64 / f64::from(self.capacity)).min(1.0)
     }
 
-    /// By how much its prefills take longer than the profile says.
+    /// By how much its prefills take longer than the profile says where nothing else is to be done.
     pub fn factor(&self) -> f64 {
         f64::from(self.factor)
     }
@@ -173,6 +179,16 @@ impl RankLoad {
     /// How long it takes for each prompt token that is ahead, at its present decodes.
     pub fn token_ms(&self) -> f64 {
         f64::from(self.token_ms)
+    }
+
+    /// By how much a prefill that begins now would take longer than the profile says.
+    #[inline]
+    pub fn present_factor(&self) -> f64 {
+        if self.is_idle() {
+            f64::from(self.factor)
+        } else {
+            f64::from(self.factor * self.residual)
+        }
     }
 
     /// Whether it has ever given a first token.
@@ -185,27 +201,29 @@ impl RankLoad {
         self.all_requests() == 0
     }
 
-    /// Prompt tokens still to compute: those of the head as far as time has not run them down, those of others by their number.
-    #[inline]
-    pub fn tokens_ahead(&self, now: Time) -> f64 {
-        let others = f64::from(self.others.waiting) * f64::from(self.typical_prompt);
-        if self.pending == 0 {
-            return others;
-        }
-        let (elapsed, predicted) = self.head(now);
-        let head = f64::from(self.head_tokens);
-        let done = if elapsed > overdue_after(predicted) || predicted <= 0.0 {
-            0.0
-        } else {
-            head * (elapsed / predicted).min(1.0)
-        };
-        self.pending_tokens as f64 - done + others
-    }
-
-    /// How long these take.
+    /// Until all that is ahead has been computed: prompts, of which the head runs down with time and those of others count by
+    /// their number, and the step in progress.
     #[inline]
     pub fn backlog(&self, now: Time) -> Millis {
-        Millis(self.tokens_ahead(now) * f64::from(self.token_ms))
+        let (elapsed, predicted) = self.head(now);
+        let done = if self.pending == 0 || elapsed > overdue_after(predicted) {
+            0.0
+        } else {
+            elapsed.min(predicted)
+        };
+        let others = f64::from(self.others.waiting) * f64::from(self.typical_prompt);
+        let tokens = self.pending_tokens as f64 + others;
+        Millis(tokens * f64::from(self.token_ms) + self.step_wait() - done)
+    }
+
+    /// What a prompt waits for sequences that decode: until their present step ends, and for their part in its own.
+    #[inline]
+    pub fn step_wait(&self) -> f64 {
+        if self.decoding == 0 {
+            0.0
+        } else {
+            f64::from(self.step_ms)
+        }
     }
 
     /// Whether the head is overdue.
@@ -252,7 +270,7 @@ impl RankLoad {
     fn head(&self, now: Time) -> (f64, f64) {
         (
             now.since(self.head_since).0,
-            f64::from(self.head_tokens) * f64::from(self.token_ms),
+            f64::from(self.head_tokens) * f64::from(self.token_ms) + self.step_wait(),
         )
     }
 
@@ -273,6 +291,7 @@ fn overdue_after(predicted: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slopes {
     pub(crate) token_ms: f64,
+    pub(crate) step_ms: f64,
     pub(crate) per_sequence_ms: f64,
     pub(crate) per_context_ms: f64,
     at: DecodeBatch,
@@ -282,19 +301,28 @@ impl Slopes {
     /// A context long enough to measure a slope by.
     const CONTEXT: Tokens = Tokens(4_096);
 
-    pub(crate) fn of(timing: &Timing, chunk: Tokens, at: DecodeBatch) -> Self {
-        let new = Tokens(chunk.0.max(1));
-        let chunk = [Chunk { new, cached: Tokens(0) }];
-        let step = timing.step(&Step {
-            prefill: &chunk,
-            decode: at,
-        });
+    /// Prompts that a step is measured with, at most.
+    const PROMPTS: u32 = 16;
+
+    /// At these decodes, for prompts of about `typical` tokens in steps of `chunk`.
+    pub(crate) fn of(timing: &Timing, chunk: Tokens, typical: f32, at: DecodeBatch) -> Self {
+        let new = (typical as u32).clamp(1, chunk.0.max(1));
+        let prompts = (chunk.0 / new).clamp(1, Self::PROMPTS);
+        let one = Chunk {
+            new: Tokens(new),
+            cached: Tokens(0),
+        };
+        let prefill = &[one; Self::PROMPTS as usize][..prompts as usize];
+        let of = |decode| timing.step(&Step { prefill, decode });
+        let (step, alone) = (of(at), of(DecodeBatch::default()));
         let per_sequence_ms = timing.decode_increase(at, Tokens(0)).0;
         let with_context = timing.decode_increase(at, Self::CONTEXT).0;
         // The first sequence brings the whole step with it, which is no increase for anybody.
         let per_sequence_ms = if at.sequences == 0 { 0.0 } else { per_sequence_ms };
         Self {
-            token_ms: step.0 / f64::from(new.0),
+            token_ms: step.0 / f64::from(new * prompts),
+            // Whoever comes finds the step that is in progress half done.
+            step_ms: timing.decode(at).0 / 2.0 + (step.0 - alone.0).max(0.0),
             per_sequence_ms,
             per_context_ms: ((with_context - per_sequence_ms) / f64::from(Self::CONTEXT.0)).max(0.0),
             at,

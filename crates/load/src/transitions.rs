@@ -5,6 +5,7 @@ use homing_profile::{Millis, Time};
 
 use crate::booking::{Booking, PromptWork, Ticket};
 use crate::config::Track;
+use crate::lanes::WIDTH;
 use crate::ledger::{By, Entry, Stage};
 use crate::load::Load;
 use crate::rank::{Slopes, blocks_of};
@@ -26,9 +27,11 @@ impl Load {
                 entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
             }
         }
+        let predicted = rank.backlog(now) + entry.prefill * rank.present_factor();
+        entry.predicted = Millis(predicted.0 / f64::from(rank.residual));
         if self.config.prompt_blocks == Track::On {
             let all = blocks_of(u64::from(booking.prompt.0), self.config.block_size);
-            let ready = now + rank.backlog(now) + entry.prefill * rank.factor();
+            let ready = now + predicted;
             let joined = self.prompts.join(&booking.keys, booking.place.0, ready);
             let own = all.saturating_sub(booking.keys.len() as u64);
             entry.tail = joined.tail;
@@ -58,10 +61,8 @@ impl Load {
         if rank.pending == 1 {
             rank.head_tokens = uncached;
             rank.head_since = now;
-            if let Some(cold) = self.cold[place].as_mut() {
-                cold.busy_since = now;
-            }
         }
+        self.show(place);
     }
 
     /// The stage of a live attempt, whose lease begins anew.
@@ -108,13 +109,14 @@ impl Load {
             return;
         }
         let rank = &self.ranks[place];
-        if entry.met_idle && rank.pending == 1 && rank.decoding == 0 {
-            cold.pace.saw_idle(entry.prefill, now.since(entry.booked));
+        if entry.met_idle {
+            // Whoever came behind it may have been computed with it, which says nothing about the rank.
+            if rank.pending == 1 && rank.decoding == 0 {
+                cold.pace.saw_idle(entry.prefill, now.since(entry.booked));
+            }
         } else {
-            let predicted = f64::from(entry.uncached) * f64::from(rank.token_ms) / cold.pace.residual();
-            cold.pace.saw_busy(Millis(predicted), now.since(cold.busy_since));
+            cold.pace.saw_busy(entry.predicted, now.since(entry.booked));
         }
-        cold.busy_since = now;
     }
 
     pub(crate) fn leave_pending(&mut self, at: u32, place: usize, now: Time) {
@@ -127,8 +129,7 @@ impl Load {
         let was_head = cold.pending.first() == Some(at);
         self.ledger.unlink(&mut cold.pending, By::Pending, at);
         if was_head {
-            let next = cold.pending.first().and_then(|next| self.ledger.get(next));
-            rank.head_tokens = next.map_or(0, |next| next.uncached);
+            rank.head_tokens = self.ledger.batch(cold.pending, cold.spec.chunk);
             rank.head_since = now;
         }
     }
@@ -169,6 +170,7 @@ impl Load {
             self.change_busy(now, -1);
         }
         self.refresh_if_outdated(place, now);
+        self.show(place);
     }
 
     pub(crate) fn drop_adapter(&mut self, of: &(u32, AdapterName)) {
@@ -202,11 +204,13 @@ impl Load {
         let Some(cold) = self.cold[place].as_mut() else { return };
         let batch = rank.batch();
         if cold.slopes.outdated(batch) {
-            cold.slopes = Slopes::of(&cold.spec.timing, cold.spec.chunk, batch);
+            cold.slopes = Slopes::of(&cold.spec.timing, cold.spec.chunk, rank.typical_prompt, batch);
         }
-        let factor = cold.pace.factor(self.median);
-        rank.factor = factor as f32;
-        rank.token_ms = (cold.slopes.token_ms * factor * cold.pace.residual()) as f32;
+        let median = self.medians.get(rank.kind()).copied().unwrap_or(1.0);
+        let (factor, residual) = (cold.pace.factor(median), cold.pace.residual());
+        (rank.factor, rank.residual) = (factor as f32, residual as f32);
+        rank.token_ms = (cold.slopes.token_ms * factor * residual) as f32;
+        rank.step_ms = (cold.slopes.step_ms * factor * residual) as f32;
         rank.per_sequence_ms = cold.slopes.per_sequence_ms as f32;
         rank.per_context_ms = cold.slopes.per_context_ms as f32;
         cold.released.fade(now);
@@ -216,5 +220,13 @@ impl Load {
         let least_sequences = f64::from(rank.all_requests().max(1)) / turnover;
         rank.block_ms = (1.0 / cold.released.blocks_per_ms.max(least_blocks)) as f32;
         rank.sequence_ms = (1.0 / cold.released.sequences_per_ms.max(least_sequences)) as f32;
+        self.show(place);
+    }
+
+    /// Tells the lanes what changed of a rank.
+    pub(crate) fn show(&mut self, place: usize) {
+        if let Some(lanes) = self.lanes.get_mut(place / WIDTH) {
+            lanes.set(place % WIDTH, &self.ranks[place], self.base);
+        }
     }
 }

@@ -36,6 +36,12 @@ impl Bits {
         }
     }
 
+    /// 64 of them, as bits.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.words.get(at).copied().unwrap_or(0)
+    }
+
     pub(crate) fn set(&mut self, place: Place) {
         let word = place.index() / 64;
         if word >= self.words.len() {
