@@ -53,7 +53,9 @@ pub enum Problem {
         expected: &'static str,
     },
     /// Lengths and blocks contradict each other.
-    #[error("{ids} blocks of {block} tokens do not fit a prompt of {tokens} tokens, which has {expected}: is the block size right?")]
+    #[error(
+        "{ids} blocks of {block} tokens do not fit a prompt of {tokens} tokens, which has {expected}: is the block size right?"
+    )]
     Blocks {
         /// Blocks that are listed.
         ids: usize,

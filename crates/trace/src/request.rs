@@ -158,7 +158,16 @@ mod tests {
 
     #[test]
     fn names_of_sessions_are_told_apart() {
-        let names = ["", "a", "b", "a\0", "12345678", "123456780", "abcdefghABCDEFGH", "ABCDEFGHabcdefgh"];
+        let names = [
+            "",
+            "a",
+            "b",
+            "a\0",
+            "12345678",
+            "123456780",
+            "abcdefghABCDEFGH",
+            "ABCDEFGHabcdefgh",
+        ];
         for (at, one) in names.iter().enumerate() {
             for other in &names[at + 1..] {
                 assert_ne!(SessionId::named(one), SessionId::named(other), "{one:?} {other:?}");

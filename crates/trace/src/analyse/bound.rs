@@ -52,9 +52,14 @@ mod tests {
 
     /// The least sum of times over all ways to give each unit of time to a job.
     fn brute_force(jobs: &[(u64, u64)], now: u64, left: &mut [u64]) -> u64 {
-        let ready: Vec<usize> = (0..jobs.len()).filter(|&job| jobs[job].0 <= now && left[job] > 0).collect();
+        let ready: Vec<usize> = (0..jobs.len())
+            .filter(|&job| jobs[job].0 <= now && left[job] > 0)
+            .collect();
         if ready.is_empty() {
-            let next = (0..jobs.len()).filter(|&job| left[job] > 0).map(|job| jobs[job].0).min();
+            let next = (0..jobs.len())
+                .filter(|&job| left[job] > 0)
+                .map(|job| jobs[job].0)
+                .min();
             return next.map_or(0, |next| brute_force(jobs, next, left));
         }
         let tries = ready.into_iter().map(|job| {

@@ -74,7 +74,9 @@ impl<I: Traffic> Iterator for InfiniteCache<I> {
             Err(error) => return Some(Err(unknown(error))),
         };
         let names = &self.walk.names;
-        let known = names[..blocks.prompt].iter().take_while(|name| self.seen.contains(name));
+        let known = names[..blocks.prompt]
+            .iter()
+            .take_while(|name| self.seen.contains(name));
         let known = known.count();
         self.seen.extend(names);
         Some(Ok(Sized {

@@ -182,11 +182,19 @@ mod tests {
         };
         let prefixes = (1..=request.len()).map(|length| request[..length].to_vec());
         let hits = prefixes.clone().take_while(|prefix| kept.contains(prefix)).count();
-        let there: Vec<Vec<u64>> = kept.iter().cloned().chain(prefixes).collect::<BTreeSet<_>>().into_iter().collect();
-        let best = (0..1_u32 << there.len()).filter(|set| set.count_ones() as usize <= capacity).map(|set| {
-            let chosen = there.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-            brute_force(rest, &chosen.map(|(_, prefix)| prefix.clone()).collect(), capacity)
-        });
+        let there: Vec<Vec<u64>> = kept
+            .iter()
+            .cloned()
+            .chain(prefixes)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let best = (0..1_u32 << there.len())
+            .filter(|set| set.count_ones() as usize <= capacity)
+            .map(|set| {
+                let chosen = there.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+                brute_force(rest, &chosen.map(|(_, prefix)| prefix.clone()).collect(), capacity)
+            });
         hits + best.max().unwrap_or(0)
     }
 

@@ -116,7 +116,11 @@ fn cells(line: &[u8]) -> Result<Vec<String>, Problem> {
 fn moment(text: &str) -> Option<u64> {
     let (date, clock) = text.split_once([' ', 'T'])?;
     let mut date = date.splitn(3, '-');
-    let (year, month, day) = (digits(date.next()?, 4)?, digits(date.next()?, 2)?, digits(date.next()?, 2)?);
+    let (year, month, day) = (
+        digits(date.next()?, 4)?,
+        digits(date.next()?, 2)?,
+        digits(date.next()?, 2)?,
+    );
     let zone_at = clock.find(['+', '-', 'Z']).unwrap_or(clock.len());
     let (clock, zone) = clock.split_at(zone_at);
     let mut clock = clock.splitn(3, ':');
@@ -139,7 +143,10 @@ fn moment(text: &str) -> Option<u64> {
         digits(fraction, fraction.len())? * 10_i64.pow(9 - fraction.len() as u32)
     };
     let seconds = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second - offset(zone)?;
-    u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(nanos.cast_unsigned())
+    u64::try_from(seconds)
+        .ok()?
+        .checked_mul(1_000_000_000)?
+        .checked_add(nanos.cast_unsigned())
 }
 
 /// A number of exactly so many digits.

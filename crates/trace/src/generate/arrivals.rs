@@ -160,10 +160,28 @@ mod tests {
         for (arrivals, dispersion) in [
             (Arrivals::Constant { per_second: 10.0 }, 0.0..0.2),
             (Arrivals::Poisson { per_second: 10.0 }, 0.9..1.1),
-            (Arrivals::Gamma { per_second: 10.0, variation: 0.5 }, 0.2..0.4),
-            (Arrivals::Gamma { per_second: 10.0, variation: 2.0 }, 2.5..4.5),
+            (
+                Arrivals::Gamma {
+                    per_second: 10.0,
+                    variation: 0.5,
+                },
+                0.2..0.4,
+            ),
+            (
+                Arrivals::Gamma {
+                    per_second: 10.0,
+                    variation: 2.0,
+                },
+                2.5..4.5,
+            ),
             (on_off, 5.0..20.0),
-            (Arrivals::Bursts { every: Millis(500.0), size: 5 }, 0.0..0.2),
+            (
+                Arrivals::Bursts {
+                    every: Millis(500.0),
+                    size: 5,
+                },
+                0.0..0.2,
+            ),
         ] {
             let moments = moments(arrivals);
             assert!(moments.is_sorted());

@@ -51,7 +51,9 @@ fn ln(x: f64) -> f64 {
     // With z = (m - 1) / (m + 1), ln m = 2 (z + z^3 / 3 + z^5 / 5 + ...), and z is below 0.172.
     let z = (fraction - 1.0) / (fraction + 1.0);
     let square = z * z;
-    let series = (0..=10).rev().fold(0.0, |sum, term| sum * square + 1.0 / f64::from(2 * term + 1));
+    let series = (0..=10)
+        .rev()
+        .fold(0.0, |sum, term| sum * square + 1.0 / f64::from(2 * term + 1));
     exponent * std::f64::consts::LN_2 + 2.0 * z * series
 }
 
@@ -91,13 +93,24 @@ mod tests {
     fn means_and_deviations_are_as_asked() {
         let mut rng = Rng::new(1);
         let near = |(mean, deviation): (f64, f64), expected: (f64, f64)| {
-            assert!((mean - expected.0).abs() < 0.03 * expected.1, "mean {mean}, not {}", expected.0);
-            assert!((deviation / expected.1 - 1.0).abs() < 0.05, "deviation {deviation}, not {}", expected.1);
+            assert!(
+                (mean - expected.0).abs() < 0.03 * expected.1,
+                "mean {mean}, not {}",
+                expected.0
+            );
+            assert!(
+                (deviation / expected.1 - 1.0).abs() < 0.05,
+                "deviation {deviation}, not {}",
+                expected.1
+            );
         };
         near(mean_and_deviation(|| exponential(&mut rng, 3.0)), (3.0, 3.0));
         near(mean_and_deviation(|| log_normal(&mut rng, 200.0, 0.8)), (200.0, 160.0));
         for shape in [0.25, 0.8, 1.0, 4.0] {
-            near(mean_and_deviation(|| gamma(&mut rng, shape)), (1.0, 1.0 / f64::sqrt(shape)));
+            near(
+                mean_and_deviation(|| gamma(&mut rng, shape)),
+                (1.0, 1.0 / f64::sqrt(shape)),
+            );
         }
     }
 }
