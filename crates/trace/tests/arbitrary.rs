@@ -16,7 +16,7 @@ const GOOD: [&str; 6] = [
 
 fn options() -> ReadOptions {
     ReadOptions {
-        block: BlockSize::new(4).unwrap(),
+        block: BlockSize::new(4).expect("not zero"),
         window: 3,
         max_line_bytes: 300,
         log_sessions: LogSessions::ClosedLoop,
@@ -27,11 +27,11 @@ fn options() -> ReadOptions {
 /// Reads and analyses; what comes out does not matter, that it ends does.
 fn read_all(bytes: &[u8]) {
     let _ = LogRecord::decode(bytes);
-    let size = BlockSize::new(4).unwrap();
+    let size = BlockSize::new(4).expect("not zero");
     let ends = |reader: Reader<&[u8]>| {
         let good = reader
             .filter(Result::is_ok)
-            .scaled(Factor::new(1e-3).unwrap(), Factor::ONE);
+            .scaled(Factor::new(1e-3).expect("above 0"), Factor::ONE);
         infinite_cache(good, size).count()
     };
     for format in Format::ALL {

@@ -117,7 +117,7 @@ fn records() -> impl Strategy<Value = LogRecord> {
             at: Duration::from_micros(at),
             prompt: Tokens(prompt),
             output: Tokens(output),
-            block: BlockSize::new(block).unwrap(),
+            block: BlockSize::new(block).expect("not zero"),
             keys: (0..u64::from(some * (prompt / block)))
                 .map(|n| BlockKey(key.wrapping_mul(n + 1)))
                 .collect(),
@@ -215,7 +215,7 @@ proptest! {
 
     #[test]
     fn copies_cache_as_well_as_one(trace in traces(), copies in 1..5_u32, period in 1..3_000_u64) {
-        let size = BlockSize::new(4).unwrap();
+        let size = BlockSize::new(4).expect("not zero");
         let open = || Ok::<_, TraceError>(opened(&trace));
         let many = superpose(copies, Shift::Ahead(Millis(period as f64)), open).unwrap();
         let one = Summary::of(opened(&trace), size, |_| Millis(1.0)).unwrap();
@@ -227,7 +227,7 @@ proptest! {
 
     #[test]
     fn without_a_limit_the_best_cache_forgets_nothing(trace in traces()) {
-        let size = BlockSize::new(4).unwrap();
+        let size = BlockSize::new(4).expect("not zero");
         let summary = Summary::of(opened(&trace), size, |_| Millis::ZERO).unwrap();
         let pooled = Accesses::of(opened(&trace), size).unwrap().pooled(u64::MAX);
         prop_assert_eq!(pooled.cached_tokens, summary.cached_tokens);

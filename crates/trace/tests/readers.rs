@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use homing_domain::{BlockSize, Tokens};
+use homing_domain::{AdapterName, BlockSize, Tokens};
 use homing_profile::{Millis, Time};
 use homing_trace::{
     Arrival, Conversations, Format, LogSessions, ReadOptions, Reader, Request, Spelling, Start, TraceError,
@@ -10,7 +10,7 @@ use homing_trace::{
 
 fn options() -> ReadOptions {
     ReadOptions {
-        block: BlockSize::new(4).unwrap(),
+        block: BlockSize::new(4).expect("not zero"),
         window: 100,
         ..ReadOptions::new("file")
     }
@@ -102,7 +102,7 @@ fn turns_of_a_session_follow_each_other() {
     assert_eq!(requests[3].session, None);
     assert_eq!(requests[1].client.tenant.as_deref(), Some("t"));
     assert_eq!(requests[1].client.class.as_deref(), Some("c"));
-    assert_eq!(requests[1].adapter.as_ref().map(|name| name.as_str()), Some("l"));
+    assert_eq!(requests[1].adapter.as_ref().map(AdapterName::as_str), Some("l"));
     assert_eq!(requests[2].deadline, Some(Millis(40.0)));
 }
 
@@ -193,119 +193,129 @@ fn sessions_of_a_log_can_be_replayed_in_a_closed_loop() {
     assert!(open.iter().all(|request| matches!(request.arrival, Arrival::At(_))));
 }
 
+/// The lines are `first`, a blank one, `wrong` and `last`: all but `wrong` are right, and what is said of it begins so.
+fn refused(first: &str, wrong: &str, last: &str, expected: &str) {
+    let results = read(&format!("{first}\n\n{wrong}\n{last}\n"));
+    let errors: Vec<String> = results
+        .iter()
+        .filter_map(|result| result.as_ref().err())
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(errors.len(), 1, "{wrong}: {errors:?}");
+    assert!(errors[0].starts_with(&format!("file:3: {expected}")), "{}", errors[0]);
+    let right = if first == CSV { 1 } else { 2 };
+    assert_eq!(results.len() - 1, right, "{wrong}");
+}
+
+const MOONCAKE: &str = r#"{"timestamp": 0, "input_length": 4, "output_length": 1, "hash_ids": [0]}"#;
+const TURN: &str = r#"{"session_id":"a","timestamp":0,"input_length":4,"output_length":1}"#;
+const LOG: &str = r#"{"homing":1,"at_us":1,"prompt":4,"output":1,"block":4}"#;
+const CSV: &str = "TIMESTAMP,ContextTokens,GeneratedTokens";
+
 #[test]
-fn what_is_wrong_is_said_with_its_line_and_reading_goes_on() {
-    let good = r#"{"timestamp": 0, "input_length": 4, "output_length": 1, "hash_ids": [0]}"#;
-    let good_log = r#"{"homing":1,"at_us":1,"prompt":4,"output":1,"block":4}"#;
-    let good_turn = r#"{"session_id":"a","timestamp":0,"input_length":4,"output_length":1}"#;
-    let good_csv = "TIMESTAMP,ContextTokens,GeneratedTokens";
+fn what_is_wrong_with_a_line_is_said_and_reading_goes_on() {
     for (first, wrong, expected) in [
-        (good, "{", "EOF while parsing an object at line 1 column 1"),
-        (good, "[]", "expected an object, which begins with {"),
-        (good, "{\u{1}", "key must be a string at line 1 column 2"),
+        (MOONCAKE, "{", "EOF while parsing an object at line 1 column 1"),
+        (MOONCAKE, "[]", "expected an object, which begins with {"),
+        (MOONCAKE, "{\u{1}", "key must be a string at line 1 column 2"),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "output_length": 1, "hash_ids": [0]}"#,
             "missing field `input_length` at line 1 column 53",
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "input_length": 4, "output_length": 1}"#,
             "there is no hash_ids",
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"input_length": 4, "output_length": 1, "hash_ids": [0]}"#,
             "there is no timestamp",
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": -1, "input_length": 4, "output_length": 1, "hash_ids": [0]}"#,
             r#"timestamp is "-1", expected milliseconds, not negative and below 1.6e13"#,
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "input_length": 0, "output_length": 1, "hash_ids": []}"#,
             r#"input_length is "0", expected at least one token"#,
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "input_length": 4, "output_length": 5000000, "hash_ids": [0]}"#,
             r#"output_length is "5000000", expected a whole number of tokens, at most 4194304"#,
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [0]}"#,
             "1 blocks of 4 tokens do not fit a prompt of 9 tokens, which has 3: is the block size right?",
         ),
         (
-            good,
+            MOONCAKE,
             r#"{"timestamp": 0, "input_length": 3, "output_length": 1, "hash_ids": [0, 1]}"#,
             "2 blocks of 4 tokens do not fit a prompt of 3 tokens, which has 1: is the block size right?",
         ),
         (
-            good_turn,
+            TURN,
             r#"{"session_id":"a","delay":-3,"input_length":4,"output_length":1}"#,
             r#"delay is "-3", expected milliseconds, not negative and below 1.6e13"#,
         ),
-        (good_csv, "2024-05-10 00:00:00,1", "there are 2 columns, expected 3"),
-        (good_csv, "2024-05-10 00:00:00,1,\"2", "a quoted cell does not end"),
+    ] {
+        refused(first, wrong, first, expected);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_tables_and_logs_is_said_and_reading_goes_on() {
+    for (first, wrong, expected) in [
+        (CSV, "2024-05-10 00:00:00,1", "there are 2 columns, expected 3"),
+        (CSV, "2024-05-10 00:00:00,1,\"2", "a quoted cell does not end"),
         (
-            good_csv,
+            CSV,
             "yesterday,1,2",
             r#"TIMESTAMP is "yesterday", expected a time such as 2023-11-16 18:15:46.680590"#,
         ),
         (
-            good_csv,
+            CSV,
             "2024-05-10 00:00:00,one,2",
             r#"ContextTokens is "one", expected a whole number"#,
         ),
         (
-            good_csv,
+            CSV,
             "2024-05-10 00:00:00,0,2",
             r#"ContextTokens is "0", expected at least one token"#,
         ),
         (
-            good_log,
+            LOG,
             r#"{"homing":2,"at_us":1,"prompt":4,"output":1,"block":4}"#,
             r#"homing is "2", expected version 1"#,
         ),
         (
-            good_log,
+            LOG,
             r#"{"homing":1,"at_us":1,"prompt":4,"output":1,"block":0}"#,
             r#"block is "0", expected at least one token"#,
         ),
         (
-            good_log,
+            LOG,
             r#"{"homing":1,"at_us":1,"prompt":4,"output":1,"block":4,"keys":"12"}"#,
             r#"keys is "12", expected 16 hexadecimal digits for each key"#,
         ),
         (
-            good_log,
+            LOG,
             r#"{"homing":1,"at_us":1,"prompt":4,"output":1,"block":4,"keys":"00000000000000000000000000000001"}"#,
             "2 blocks of 4 tokens do not fit a prompt of 4 tokens, which has 1: is the block size right?",
         ),
         (
-            good_log,
+            LOG,
             r#"{"homing":1,"at_us":99999999999999999,"prompt":4,"output":1,"block":4}"#,
             r#"at_us is "99999999999999999", expected microseconds, at most 1.6e16"#,
         ),
     ] {
-        let last = if first == good_csv {
-            "2024-05-10 00:00:00,1,2"
-        } else {
-            first
-        };
-        let results = read(&format!("{first}\n\n{wrong}\n{last}\n"));
-        let errors: Vec<String> = results
-            .iter()
-            .filter_map(|r| r.as_ref().err())
-            .map(ToString::to_string)
-            .collect();
-        let right = if first == good_csv { 1 } else { 2 };
-        assert_eq!(errors.len(), 1, "{wrong}: {errors:?}");
-        assert!(errors[0].starts_with(&format!("file:3: {expected}")), "{}", errors[0]);
-        assert_eq!(results.len() - 1, right, "{wrong}");
+        let last = if first == CSV { "2024-05-10 00:00:00,1,2" } else { first };
+        refused(first, wrong, last, expected);
     }
 }
 
@@ -349,9 +359,9 @@ fn formats_are_known_by_their_first_line_or_refused() {
             .err()
             .map(|error| error.to_string())
     };
-    assert_eq!(refused("").unwrap(), "file:0: there is nothing in it");
+    assert_eq!(unknown("").unwrap(), "file:0: there is nothing in it");
     assert!(
-        refused("\n\nhello\n")
+        unknown("\n\nhello\n")
             .unwrap()
             .starts_with("file:3: no known format: expected JSON with")
     );
