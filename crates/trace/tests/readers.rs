@@ -354,7 +354,7 @@ fn formats_are_known_by_their_first_line_or_refused() {
     for format in Format::ALL {
         assert_eq!(Format::named(format.name()), Some(format));
     }
-    let refused = |text: &str| {
+    let unknown = |text: &str| {
         Reader::open(text.as_bytes(), options())
             .err()
             .map(|error| error.to_string())
