@@ -30,7 +30,8 @@ fn read_all(bytes: &[u8]) {
     let size = BlockSize::new(4).expect("not zero");
     let ends = |reader: Reader<&[u8]>| {
         let good = reader
-            .filter(Result::is_ok)
+            .flatten()
+            .map(Ok)
             .scaled(Factor::new(1e-3).expect("above 0"), Factor::ONE);
         infinite_cache(good, size).count()
     };

@@ -8,8 +8,8 @@ use homing_profile::{Millis, Time};
 use homing_trace::analyse::{Accesses, Summary};
 use homing_trace::generate::{Kind, Length, Sessions};
 use homing_trace::{
-    Answer, Arrival, Arrivals, Client, ContentId, Conversations, Factor, LogRecord, Prompt, Request, Segment,
-    SessionId, Shift, Spelling, TraceError, Traffic, Window, Workload, repeat, superpose,
+    Answer, Arrival, Arrivals, Client, ContentId, Conversations, Factor, LogRecord, Prompt, ReadOptions, Reader,
+    Request, Segment, SessionId, Shift, Spelling, TraceError, Traffic, Window, Workload, repeat, superpose,
 };
 use proptest::prelude::*;
 
@@ -235,6 +235,41 @@ proptest! {
         // A session that goes on finds all but its last block: its own answers are cached too.
         let nothing = Accesses::of(opened(&trace), size).unwrap().pooled(0);
         prop_assert_eq!(nothing.cached_tokens, 0);
+    }
+}
+
+proptest! {
+    /// As the share of a published trace is counted: ids that were there before, over all ids.
+    #[test]
+    fn of_a_file_with_ids_as_many_blocks_came_before_as_ids_did(
+        requests in prop::collection::vec((prop::collection::vec(0..3_u64, 1..6), 1..=512_u32), 1..30),
+    ) {
+        let mut ids: std::collections::BTreeMap<Vec<u64>, usize> = std::collections::BTreeMap::new();
+        let (mut file, mut before, mut all) = (String::new(), 0, 0);
+        for (path, last) in requests {
+            // A partial block has a length of its own by its id, as a block of a file has.
+            let last = (last.wrapping_mul(path.len() as u32) % 7 + path[path.len() - 1] as u32) * 60 + 1;
+            let last = if path.len() % 2 == 0 { 512 } else { last.min(511) };
+            let mut listed = Vec::new();
+            for length in 1..=path.len() {
+                let mut prefix = path[..length].to_vec();
+                if length == path.len() {
+                    prefix.push(u64::from(last) << 8);
+                }
+                let fresh = ids.len();
+                let known = ids.contains_key(&prefix);
+                before += u64::from(known);
+                listed.push(*ids.entry(prefix).or_insert(fresh));
+            }
+            all += listed.len() as u64;
+            let input = (listed.len() as u32 - 1) * 512 + last;
+            let line = format!("{{\"timestamp\":0,\"input_length\":{input},\"output_length\":1,\"hash_ids\":{listed:?}}}\n");
+            file.push_str(&line);
+        }
+        let reader = Reader::open(file.as_bytes(), ReadOptions::new("file")).unwrap();
+        let size = BlockSize::new(512).expect("not zero");
+        let summary = Summary::of(reader, size, |_| Millis::ZERO).unwrap();
+        prop_assert_eq!((summary.cached_blocks, summary.blocks), (before, all));
     }
 }
 
