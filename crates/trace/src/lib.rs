@@ -18,8 +18,8 @@
 //!
 //! **Invariant:** no input makes a reader panic or hold more than its options allow.
 //!
-//! Cost: a request takes some 150 bytes and 16 for each segment; tokens exist only while somebody spells them. A line of ten blocks is
-//! read in about a microsecond.
+//! Cost: a request takes 160 bytes and 16 for each segment; tokens exist only while somebody spells them. A line of twenty blocks is
+//! read in a few microseconds.
 //!
 //! It does not know engines, routers or real texts. How a driver uses it:
 //!

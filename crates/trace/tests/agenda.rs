@@ -13,7 +13,7 @@ fn ms(millis: u64) -> Time {
 }
 
 /// A request of a session at a time; `Some` think time where it follows.
-fn request(number: u32, session: Option<u64>, at: u64, think: Option<u64>) -> Result<Request, TraceError> {
+fn request(number: u32, session: Option<u64>, at: u64, think: Option<u64>) -> Request {
     let arrival = match think {
         None => Arrival::At(ms(at)),
         Some(think) => Arrival::Follows {
@@ -21,17 +21,17 @@ fn request(number: u32, session: Option<u64>, at: u64, think: Option<u64>) -> Re
             think: Millis(think as f64),
         },
     };
-    Ok(Request {
+    Request {
         arrival,
         session: session.map(SessionId::numbered),
         // Its number, to tell it from others.
         ..Request::at(Time::ZERO, Prompt::fresh([]), Tokens(number))
-    })
+    }
 }
 
 /// Drives an agenda; each request takes `took`. When each was given out, by number.
-fn driven(trace: Vec<Result<Request, TraceError>>, took: u64) -> BTreeMap<u32, Time> {
-    let mut agenda = Agenda::new(trace.into_iter(), 1_000);
+fn driven(trace: Vec<Request>, took: u64) -> BTreeMap<u32, Time> {
+    let mut agenda = Agenda::new(trace.into_iter().map(Ok), 1_000);
     let (mut given, mut running) = (BTreeMap::new(), Vec::new());
     let mut last = Time::ZERO;
     loop {
@@ -97,7 +97,11 @@ fn a_trace_that_is_wrong_is_told_and_goes_on() {
         line: 2,
         problem: homing_trace::Problem::Quote,
     };
-    let trace = vec![request(0, None, 1, None), Err(error.clone()), request(1, None, 2, None)];
+    let trace = vec![
+        Ok(request(0, None, 1, None)),
+        Err(error.clone()),
+        Ok(request(1, None, 2, None)),
+    ];
     let mut agenda = Agenda::new(trace.into_iter(), 1);
     // What is behind the first request is looked at before that is given out.
     assert_eq!(agenda.pop(), Err(AgendaError::Trace(error)));
@@ -109,7 +113,7 @@ fn a_trace_that_is_wrong_is_told_and_goes_on() {
 #[test]
 fn no_more_wait_than_may() {
     let session = Some(1);
-    let trace = (0..4).map(|number| request(number, session, 0, (number > 0).then_some(5)));
+    let trace = (0..4).map(|number| Ok(request(number, session, 0, (number > 0).then_some(5))));
     let mut agenda = Agenda::new(trace, 2);
     assert_eq!(agenda.due(), Err(AgendaError::TooManyWait { limit: 2 }));
     assert_eq!(agenda.pop().unwrap().unwrap().0, ms(0));
