@@ -164,14 +164,14 @@ mod tests {
     const SIZE: BlockSize = BlockSize::new(4).expect("not zero");
 
     /// A request of blocks, each a content of its own, and one token more, so that all blocks can be cached.
-    fn request(blocks: &[u64]) -> Result<Request, TraceError> {
+    fn request(blocks: &[u64]) -> Request {
         let segment = |(content, length)| Segment {
             content: ContentId(content),
             length: Tokens(length),
         };
         let blocks = blocks.iter().map(|&block| (block, SIZE.get())).chain([(99, 1)]);
         let prompt = Prompt::fresh(blocks.map(segment).collect::<Vec<_>>());
-        Ok(Request::at(Time::ZERO, prompt, Tokens(1)))
+        Request::at(Time::ZERO, prompt, Tokens(1))
     }
 
     /// The most leading blocks that can be found, over all ways to keep prefixes of what was there. Blocks are named by their whole
@@ -205,7 +205,7 @@ mod tests {
             requests in prop::collection::vec(prop::collection::vec(0..2_u64, 1..4), 1..5),
             capacity in 0..4_usize,
         ) {
-            let accesses = Accesses::of(requests.iter().map(|blocks| request(blocks)), SIZE).unwrap();
+            let accesses = Accesses::of(requests.iter().map(|blocks| Ok(request(blocks))), SIZE).unwrap();
             let pooled = accesses.pooled(capacity as u64);
             let most = brute_force(&requests, &BTreeSet::new(), capacity);
             prop_assert_eq!(pooled.cached_tokens, most as u64 * u64::from(SIZE.get()));
@@ -215,7 +215,7 @@ mod tests {
         fn a_cache_for_everything_is_as_good_as_one_without_end_and_a_smaller_one_never_better(
             requests in prop::collection::vec(prop::collection::vec(0..3_u64, 0..6), 1..40),
         ) {
-            let traffic = || requests.iter().map(|blocks| request(blocks));
+            let traffic = || requests.iter().map(|blocks| Ok(request(blocks)));
             let accesses = Accesses::of(traffic(), SIZE).unwrap();
             let infinite = super::super::Summary::of(traffic(), SIZE, |_| homing_profile::Millis::ZERO).unwrap();
             let all = accesses.pooled(accesses.distinct_blocks());
