@@ -43,21 +43,24 @@ class Embedding(Vllm):
         return [*kept, "--runner", "pooling", "--convert", "embed"]
 
 
-def record(port, ports, ask_more, adapter_dir):
+def record(ports, adapter_dir):
     """Everything that one engine that generates answers."""
     recorder = stream.Recorder(ports.events_endpoint)
     if not recorder.connected.wait(20):
         raise TimeoutError(f"no publisher at {ports.events_endpoint}")
-    kept = {"answers": {}, "errors": {}}
+    port, kept = ports.http, {"answers": {}, "errors": {}}
     for name, *rest in probes.PROBES:
         kept["answers"][name] = guarded(port, name, *rest, adapter_dir)
     for name, *rest in probes.ERRORS:
         kept["errors"][name] = guarded(port, name, *rest, adapter_dir)
     kept["metrics"] = probes.metrics(port)
-    ask_more()
-    recorder.wait_for(lambda messages: messages and probes.sequence(messages[-1]) >= stream.newest_sequence(ports.replay_endpoint))
-    kept["event messages"] = probes.tell(recorder)
-    kept["replays"] = probes.replays(ports.replay_endpoint)
+    newest = settled(recorder, ports)
+    kept["first number"] = probes.sequence(recorder.messages[0])
+    before = len(recorder.messages)
+    probes.provoke(port)
+    newest = settled(recorder, ports)
+    kept["event messages"] = probes.tell(recorder.messages[before:])
+    kept["replays"] = probes.replays(ports.replay_endpoint, newest)
     recorder.close()
     return kept
 
@@ -69,14 +72,11 @@ def guarded(port, name, *rest):
         return {"status": f"no answer: {type(error).__name__}"}
 
 
-def evict(port):
-    """Fills the cache twice over, so that blocks are evicted; then the first prompts again."""
-    for place in [*range(8), 0, 1]:
-        body = probes.completion(prompt=probes.ids(20_000 + 1_000 * place, 500), max_tokens=2)
-        probes.ask(port, "POST", probes.COMPLETIONS, body, "")
-    # Long enough for blocks of the answer.
-    body = probes.completion(prompt=probes.ids(60_000, 40), max_tokens=70)
-    probes.ask(port, "POST", probes.COMPLETIONS, body, "")
+def settled(recorder, ports):
+    """The number of the newest message, once it was heard."""
+    newest = stream.newest_sequence(ports.replay_endpoint)
+    recorder.wait_for(lambda messages: messages and probes.sequence(messages[-1]) >= newest)
+    return newest
 
 
 def real(options):
@@ -90,7 +90,7 @@ def real(options):
     engine.start()
     try:
         version = engine.version()
-        kept = record(REAL.http, REAL, lambda: evict(REAL.http), engine.setup.adapter_dir)
+        kept = record(REAL, engine.setup.adapter_dir)
     finally:
         engine.kill()
     engine = Embedding(setup())
@@ -123,7 +123,7 @@ def mock(options):
         # The real engine is given this one on its command line.
         body = {"lora_name": "toy", "lora_path": adapter_dir}
         probes.ask(MOCK.http, "POST", "/v1/load_lora_adapter", body, "")
-        kept = record(MOCK.http, MOCK, lambda: evict(MOCK.http), adapter_dir)
+        kept = record(MOCK, adapter_dir)
         kept["embeddings"] = embeddings(MOCK.http)
         return kept
     finally:

@@ -111,7 +111,6 @@ PROBES = [
     ("ping with POST", "POST", "/ping", None),
     ("version", "GET", "/version", None),
     ("load", "GET", "/load", None),
-    ("server info", "GET", "/server_info", None),
     ("event sources", "GET", "/kv_event_sources", None),
     ("reset prefix cache", "POST", "/reset_prefix_cache", None),
     ("=completion after a reset", "POST", COMPLETIONS, completion()),
@@ -232,16 +231,43 @@ def metrics(port):
     return {"content-type": kind.split(";")[0], "families": families, "labels": labels}
 
 
-def tell(recorder):
-    """All messages so far: frames, topic, numbers, and payloads in which hashes are named by their first appearance."""
+# What is sent for the sake of its events, in this order, to an empty cache of 64 blocks.
+TOLD = [
+    completion(prompt=ids(1000, 40)),
+    completion(prompt=ids(1000, 40)),
+    completion(prompt=ids(2000, 64)),
+    completion(prompt=ids(2000, 64)),
+    completion(prompt=ids(2000, 100)),
+    completion(prompt=ids(3000, 70), model="toy"),
+    completion(prompt=ids(3000, 70), cache_salt="tenant"),
+    completion(prompt=ids(3000, 70), cache_salt="tenant", model="toy"),
+    completion(prompt=[ids(4000, 64), ids(4000, 64)]),
+    completion(prompt=ids(5000, 40), max_tokens=70),
+    "/reset_prefix_cache",
+    *(completion(prompt=ids(20_000 + 1_000 * place, 512), max_tokens=1) for place in (0, 1, 2, 3, 4, 5, 0, 1)),
+    completion(prompt=ids(30_000, 20), max_tokens=100),
+]
+
+
+def provoke(port):
+    """Sends what is in `TOLD`, after emptying the cache."""
+    for body in ["/reset_prefix_cache", *TOLD]:
+        if isinstance(body, str):
+            ask(port, "POST", body, None, "")
+        else:
+            ask(port, "POST", COMPLETIONS, body, "")
+
+
+def tell(messages):
+    """Frames, topic, numbers from the first on, and payloads in which hashes are named by their first appearance."""
     names, kept = {}, []
-    for frames in recorder.messages:
+    for frames in messages:
         ts, events, *rest = stream.batch(frames)
         kept.append(
             {
                 "frames": len(frames),
                 "topic": frames[0].decode(),
-                "number": sequence(frames),
+                "number": sequence(frames) - sequence(messages[0]),
                 "ts": type(ts).__name__,
                 "after events": [repr(one) for one in rest],
                 "events": [_event(event, names) for event in events],
@@ -274,15 +300,15 @@ def _hash(value, names):
     return f"{kind} {names.setdefault(value, len(names))}"
 
 
-def replays(endpoint):
-    """What a replay from the beginning and one from beyond the end bring."""
+def replays(endpoint, newest):
+    """What replays of the last messages and from beyond the end bring."""
     kept = {}
-    for name, start in (("from 0", 0), ("from 3", 3), ("from beyond the end", 1 << 40)):
+    for name, start in (("of the last", newest), ("of the last four", newest - 3), ("from beyond the end", 1 << 40)):
         answers = stream.replay(endpoint, start)
         kept[name] = {
             "frames": sorted({len(frames) for frames in answers[:-1]}),
             "topics": sorted({frames[-3].decode() for frames in answers[:-1] if len(frames) > 2}),
-            "numbers": [sequence(frames) for frames in answers[:-1]],
+            "numbers": [sequence(frames) - newest for frames in answers[:-1]],
             "end": [frame.hex() for frame in answers[-1]],
             "ends": is_end(answers[-1]),
         }

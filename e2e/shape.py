@@ -50,6 +50,9 @@ def _kind(value):
 def differences(real, mock, where=""):
     """Where two recordings differ: triples of a place, what the real one has, what the mock has."""
     if isinstance(real, dict) and isinstance(mock, dict):
+        if real.get("status") != mock.get("status"):
+            # Where one has an answer and the other an error, nothing else can be compared.
+            return [(f"{where} status", _short(real.get("status")), _short(mock.get("status")))]
         found = []
         for key in sorted({*real, *mock}):
             place = f"{where} {key}".strip()

@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{EncodeError, LoadError};
-use crate::incremental::Incremental;
 
 /// The longest file that is read.
 const LONGEST_FILE: u64 = 256 << 20;
@@ -94,11 +93,6 @@ impl Tokenizer {
     /// The text of tokens without special ones, as answers are shown.
     pub fn decode_plain(&self, tokens: &[u32]) -> String {
         self.inner.decode(tokens, true).unwrap_or_default()
-    }
-
-    /// For tokens that come one by one.
-    pub fn incremental(&self) -> Incremental {
-        Incremental::default()
     }
 
     /// How a token is written in the vocabulary.

@@ -48,7 +48,11 @@ fn byte_level() -> String {
     let mut words: Vec<String> = (0..=255_u8).map(|byte| letter(byte).to_string()).collect();
     words.push("he".to_owned());
     words.push("hel".to_owned());
-    let quoted: Vec<String> = words.iter().enumerate().map(|(id, word)| format!("{word:?}: {id}")).collect();
+    let quoted: Vec<String> = words
+        .iter()
+        .enumerate()
+        .map(|(id, word)| format!("{word:?}: {id}"))
+        .collect();
     format!(
         r#"{{"version": "1.0", "truncation": null, "padding": null,
             "added_tokens": [
@@ -81,11 +85,14 @@ fn pieces(tokenizer: &Tokenizer, tokens: &[u32]) -> Vec<String> {
 fn texts_become_tokens_and_come_back() {
     let tokenizer = tokenizer("plain");
     let tokens = tokenizer.encode("hello<|im_end|>", Marks::Added).unwrap();
-    assert_eq!(tokens, [257, u32::from(b'l') , u32::from(b'o'), 259]);
+    assert_eq!(tokens, [257, u32::from(b'l'), u32::from(b'o'), 259]);
     assert_eq!(tokenizer.decode(&tokens), "hello<|im_end|>");
     assert_eq!(tokenizer.decode_plain(&tokens), "hello");
     assert_eq!((tokenizer.size(), tokenizer.plain()), (260, 0..258));
-    assert_eq!((tokenizer.end(), tokenizer.token("<|im_start|>")), (Some(259), Some(258)));
+    assert_eq!(
+        (tokenizer.end(), tokenizer.token("<|im_start|>")),
+        (Some(259), Some(258))
+    );
     assert_eq!(tokenizer.name(257).as_deref(), Some("hel"));
     assert_eq!(tokenizer.name(999), None);
 }
@@ -113,10 +120,17 @@ fn what_is_wrong_with_a_folder_is_said() {
     ));
     let empty = Folder::new("empty");
     assert!(said(&empty.0).contains("tokenizer.json"), "{}", said(&empty.0));
-    for (name, text) in [("list", "[]"), ("cut", "{\"model\": "), ("other", r#"{"model": {"type": "Magic"}}"#)] {
+    for (name, text) in [
+        ("list", "[]"),
+        ("cut", "{\"model\": "),
+        ("other", r#"{"model": {"type": "Magic"}}"#),
+    ] {
         let folder = Folder::with(name, "tokenizer.json", text);
         let said = said(&folder.0);
-        assert!(said.contains("is no tokenizer") && said.contains("tokenizer.json"), "{said}");
+        assert!(
+            said.contains("is no tokenizer") && said.contains("tokenizer.json"),
+            "{said}"
+        );
     }
     let settings = Folder::with("bad-settings", "tokenizer.json", &byte_level());
     settings.write("tokenizer_config.json", "no JSON");
@@ -129,7 +143,10 @@ fn characters_of_several_tokens_come_whole() {
     let tokens = tokenizer.encode("a€b", Marks::None).unwrap();
     assert_eq!(pieces(&tokenizer, &tokens), ["a", "", "", "€", "b", ""]);
     // Bytes that never become a character are given out when that is certain.
-    let broken = pieces(&tokenizer, &[0xff, 0xff, 0xff, 0xff, 0xff, u32::from(b'x')].map(|byte| byte_token(&tokenizer, byte)));
+    let broken = pieces(
+        &tokenizer,
+        &[0xff, 0xff, 0xff, 0xff, 0xff, u32::from(b'x')].map(|byte| byte_token(&tokenizer, byte)),
+    );
     assert_eq!(broken.concat(), "\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}x");
     // What is left over at the end is not lost.
     let cut = pieces(&tokenizer, &[byte_token(&tokenizer, 0xe2)]);
@@ -138,7 +155,9 @@ fn characters_of_several_tokens_come_whole() {
 
 fn byte_token(tokenizer: &Tokenizer, byte: u32) -> u32 {
     let byte = u8::try_from(byte).expect("a byte");
-    tokenizer.token(&letter(byte).to_string()).expect("every byte is a token")
+    tokenizer
+        .token(&letter(byte).to_string())
+        .expect("every byte is a token")
 }
 
 proptest! {
