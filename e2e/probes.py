@@ -241,11 +241,12 @@ TOLD = [
     completion(prompt=ids(3000, 70), model="toy"),
     completion(prompt=ids(3000, 70), cache_salt="tenant"),
     completion(prompt=ids(3000, 70), cache_salt="tenant", model="toy"),
-    completion(prompt=[ids(4000, 64), ids(4000, 64)]),
     completion(prompt=ids(5000, 40), max_tokens=70),
     "/reset_prefix_cache",
     *(completion(prompt=ids(20_000 + 1_000 * place, 512), max_tokens=1) for place in (0, 1, 2, 3, 4, 5, 0, 1)),
     completion(prompt=ids(30_000, 20), max_tokens=100),
+    # Prompts that leave a block half full behind.
+    *(completion(prompt=ids(40_000 + 1_000 * place, 500), max_tokens=2) for place in (0, 1, 2, 3, 4, 5, 0, 1)),
 ]
 
 
