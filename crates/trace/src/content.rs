@@ -7,7 +7,7 @@
 //! **Invariant:** equal segments of equal copies spell equal tokens; segments of different contents or copies spell tokens that
 //! differ, up to chance of one in the number of words for each token.
 //!
-//! Cost: a segment takes 16 bytes however long it is, and spelling a token takes a nanosecond or two.
+//! Cost: a segment takes 16 bytes however long it is, and spelling a token takes two or three nanoseconds.
 
 use std::sync::Arc;
 

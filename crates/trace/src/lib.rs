@@ -6,7 +6,7 @@
 //! - [`request`]: what arrives ([`Request`], [`Arrival`]); start here;
 //! - [`content`]: prompts without texts ([`Prompt`], [`Segment`]), and how they become tokens ([`Spelling`]);
 //! - [`conversation`]: the whole prompt of a request that extends an answer ([`Conversations`]);
-//! - [`format`]: readers ([`Reader`], [`Format`]) and our own log ([`LogRecord`]);
+//! - [`mod@format`]: readers ([`Reader`], [`Format`]) and our own log ([`LogRecord`]);
 //! - [`generate`]: traffic from a seed ([`Workload`]);
 //! - [`transform`]: faster, shorter, longer, denser ([`Traffic`], [`superpose`], [`repeat`]);
 //! - [`analyse`]: what caches and schedules could make of a trace;
