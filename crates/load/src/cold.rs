@@ -47,7 +47,7 @@ impl Released {
     }
 }
 
-/// How many ranks have something to compute, over time.
+/// How many ranks have prompts to compute, over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) ranks: u32,

@@ -76,15 +76,15 @@ impl Lanes {
         }
     }
 
-    /// Adds what prefills take that take so long by the profile, times `weight`.
+    /// Adds what prefills take that take so long by the profile.
     #[inline]
     #[expect(
         clippy::needless_range_loop,
         reason = "a plain loop over arrays becomes vector instructions"
     )]
-    pub fn add_prefill(&self, weight: f32, prefill: &Row, cost: &mut Row) {
+    pub fn add_prefill(&self, prefill: &Row, cost: &mut Row) {
         for at in 0..WIDTH {
-            cost[at] += weight * prefill[at] * self.factor[at];
+            cost[at] += prefill[at] * self.factor[at];
         }
     }
 
@@ -96,13 +96,12 @@ impl Lanes {
 
     /// Takes over what is known of one rank.
     pub(crate) fn set(&mut self, at: usize, rank: &RankLoad, base: Time) {
-        let token_ms = rank.token_ms;
-        let others = rank.others.waiting as f32 * rank.typical_prompt;
+        let others = rank.others.waiting as f32 * rank.typical_ms;
         let pending = rank.pending > 0;
         let step = rank.step_wait() as f32;
-        self.backlog[at] = (rank.pending_tokens as f32 + others) * token_ms + step;
+        self.backlog[at] = rank.time_of(rank.ahead) as f32 + others + step;
         self.head[at] = if pending {
-            rank.head_tokens as f32 * token_ms + step
+            rank.time_of(rank.head) as f32 + step
         } else {
             0.0
         };

@@ -8,6 +8,7 @@ use homing_profile::{Millis, Time};
 
 use crate::booking::Ticket;
 use crate::prompts::Tail;
+use crate::rank::Ahead;
 
 const NONE: u32 = u32::MAX;
 /// Prompts that are assumed to be computed in one step, at most.
@@ -68,6 +69,8 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     /// Prompt tokens that are not cached; none if they do not count.
     pub(crate) uncached: u32,
+    /// What these take by the profile beyond the step that they are in, in microseconds.
+    pub(crate) work: u64,
     pub(crate) prompt: u32,
     pub(crate) expected: u32,
     pub(crate) generated: u32,
@@ -104,6 +107,7 @@ impl Entry {
             place,
             stage: Stage::Prefill,
             uncached: 0,
+            work: 0,
             prompt: 0,
             expected: 0,
             generated: 0,
@@ -164,9 +168,10 @@ impl Ledger {
         self.entries.get_mut(at as usize)?.as_mut()
     }
 
-    /// Tokens of the prompts at the head of a list that fit into one step. The first always does.
-    pub(crate) fn batch(&self, pending: List, chunk: Tokens) -> u32 {
+    /// What the prompts at the head of a list that fit into one step are, together. The first always does.
+    pub(crate) fn batch(&self, pending: List, chunk: Tokens) -> Ahead {
         let mut tokens = 0_u32;
+        let mut work = 0;
         let mut next = pending.first();
         for _ in 0..MOST_IN_STEP {
             let Some(entry) = next.and_then(|at| self.get(at)) else {
@@ -177,9 +182,13 @@ impl Ledger {
                 break;
             }
             tokens = with;
+            work += entry.work;
             next = Some(entry.links[By::Pending as usize].after);
         }
-        tokens
+        Ahead {
+            tokens: u64::from(tokens),
+            work,
+        }
     }
 
     pub(crate) fn push(&mut self, list: &mut List, by: By, at: u32) {

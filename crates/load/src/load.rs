@@ -11,7 +11,7 @@ use crate::lanes::{Lanes, Since, WIDTH, after};
 use crate::ledger::{By, Ledger, List, Stage};
 use crate::pace::Pace;
 use crate::prompts::Prompts;
-use crate::rank::{PARTS, RankLoad, Slopes, blocks_of};
+use crate::rank::{Ahead, PARTS, RankLoad, Slopes, blocks_of};
 use crate::report::{Others, Report, Reported};
 
 /// All ranks of one model, and all that is booked on them.
@@ -310,6 +310,11 @@ impl Load {
         &self.lanes
     }
 
+    /// By how much prefills on a typical rank of this kind take longer than its timing says.
+    pub fn typical_factor(&self, kind: usize) -> f64 {
+        self.medians.get(kind).copied().unwrap_or(1.0)
+    }
+
     /// A moment, as [`Load::lanes`] count.
     pub fn since(&self, now: Time) -> Since {
         Since(after(self.base, now))
@@ -344,7 +349,7 @@ impl Load {
         self.adapters.get(&(place.0, adapter.clone())).copied().unwrap_or(0)
     }
 
-    /// The share of ranks that had prompts to compute or sequences to decode over the last seconds, from 0 to 1.
+    /// The share of ranks that had prompts to compute over the last seconds, from 0 to 1: how likely it is that a prompt waits.
     pub fn utilisation(&self, now: Time) -> f64 {
         self.busy.share(now, self.taken)
     }
@@ -363,8 +368,8 @@ impl Load {
     pub fn is_at_rest(&self) -> bool {
         let at_rest = |rank: &RankLoad| {
             rank.pending == 0
-                && rank.pending_tokens == 0
-                && rank.head_tokens == 0
+                && rank.ahead == Ahead::default()
+                && rank.head == Ahead::default()
                 && rank.decoding == 0
                 && rank.context == 0
                 && rank.prompt_blocks == 0

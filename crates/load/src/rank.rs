@@ -39,15 +39,24 @@ pub struct Potential {
     pub requests: u32,
 }
 
+/// Prompts that are to be computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Their tokens that are not cached.
+    pub(crate) tokens: u64,
+    /// What these take by the profile beyond the steps that they are in, in microseconds: long prompts take more for each token.
+    pub(crate) work: u64,
+}
+
 /// One rank.
 #[derive(Clone, Debug)]
 pub struct RankLoad {
     pub(crate) rank: RankId,
     pub(crate) kind: u32,
     pub(crate) head_since: Time,
-    pub(crate) head_tokens: u32,
+    pub(crate) head: Ahead,
     pub(crate) pending: u32,
-    pub(crate) pending_tokens: u64,
+    pub(crate) ahead: Ahead,
     pub(crate) decoding: u32,
     pub(crate) prompt_blocks: u64,
     pub(crate) output_blocks: u64,
@@ -57,8 +66,10 @@ pub struct RankLoad {
     pub(crate) capacity: u32,
     pub(crate) max_sequences: u32,
     pub(crate) verified: bool,
-    /// For each prompt token ahead, at the present decodes, factor and residual included.
+    /// What steps take beyond the work in them, for each prompt token, at the present decodes; factor and residual included.
     pub(crate) token_ms: f32,
+    /// What a prompt of someone else takes.
+    pub(crate) typical_ms: f32,
     pub(crate) factor: f32,
     /// By how much everything takes longer while the rank is busy, beyond the factor.
     pub(crate) residual: f32,
@@ -79,9 +90,9 @@ impl RankLoad {
             rank: spec.rank,
             kind,
             head_since: Time::ZERO,
-            head_tokens: 0,
+            head: Ahead::default(),
             pending: 0,
-            pending_tokens: 0,
+            ahead: Ahead::default(),
             decoding: 0,
             prompt_blocks: 0,
             output_blocks: 0,
@@ -92,6 +103,7 @@ impl RankLoad {
             max_sequences: spec.max_sequences.unwrap_or(u32::MAX),
             verified: false,
             token_ms: 0.0,
+            typical_ms: 0.0,
             factor: 1.0,
             residual: 1.0,
             step_ms: 0.0,
@@ -120,7 +132,7 @@ impl RankLoad {
 
     /// Prompt tokens booked and not cached whose request has no first token yet, whatever time has passed.
     pub fn pending_tokens(&self) -> u64 {
-        self.pending_tokens
+        self.ahead.tokens
     }
 
     /// Sequences that decode.
@@ -176,9 +188,9 @@ impl RankLoad {
         f64::from(self.factor)
     }
 
-    /// How long it takes for each prompt token that is ahead, at its present decodes.
+    /// How long it takes for each token of a typical prompt, at its present decodes.
     pub fn token_ms(&self) -> f64 {
-        f64::from(self.token_ms)
+        f64::from(self.typical_ms) / f64::from(self.typical_prompt.max(1.0))
     }
 
     /// By how much a prefill that begins now would take longer than the profile says.
@@ -211,9 +223,15 @@ impl RankLoad {
         } else {
             elapsed.min(predicted)
         };
-        let others = f64::from(self.others.waiting) * f64::from(self.typical_prompt);
-        let tokens = self.pending_tokens as f64 + others;
-        Millis(tokens * f64::from(self.token_ms) + self.step_wait() - done)
+        let others = f64::from(self.others.waiting) * f64::from(self.typical_ms);
+        Millis(self.time_of(self.ahead) + others + self.step_wait() - done)
+    }
+
+    /// How long prompts take one after the other, in steps that they share with what decodes.
+    #[inline]
+    pub(crate) fn time_of(&self, ahead: Ahead) -> f64 {
+        let work = ahead.work as f64 / 1_000.0 * f64::from(self.factor * self.residual);
+        work + ahead.tokens as f64 * f64::from(self.token_ms)
     }
 
     /// What a prompt waits for sequences that decode: until their present step ends, and for their part in its own.
@@ -258,7 +276,7 @@ impl RankLoad {
     /// What it would have if it took a request of so many tokens not cached and blocks not in use.
     pub fn potential(&self, now: Time, tokens: Tokens, blocks: u64) -> Potential {
         Potential {
-            prefill_tokens: self.pending_tokens + u64::from(tokens.0),
+            prefill_tokens: self.ahead.tokens + u64::from(tokens.0),
             backlog: self.backlog(now),
             blocks: self.used_blocks() + blocks,
             requests: self.requests() + 1,
@@ -268,10 +286,7 @@ impl RankLoad {
     /// Since when the head is at it, and how long it should take.
     #[inline]
     fn head(&self, now: Time) -> (f64, f64) {
-        (
-            now.since(self.head_since).0,
-            f64::from(self.head_tokens) * f64::from(self.token_ms) + self.step_wait(),
-        )
+        (now.since(self.head_since).0, self.time_of(self.head) + self.step_wait())
     }
 
     pub(crate) fn batch(&self) -> DecodeBatch {
@@ -291,6 +306,7 @@ fn overdue_after(predicted: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slopes {
     pub(crate) token_ms: f64,
+    pub(crate) typical_ms: f64,
     pub(crate) step_ms: f64,
     pub(crate) per_sequence_ms: f64,
     pub(crate) per_context_ms: f64,
@@ -319,8 +335,13 @@ impl Slopes {
         let with_context = timing.decode_increase(at, Self::CONTEXT).0;
         // The first sequence brings the whole step with it, which is no increase for anybody.
         let per_sequence_ms = if at.sequences == 0 { 0.0 } else { per_sequence_ms };
+        let work = work_of(timing, Tokens(new), Tokens(0)).0;
+        let tokens = f64::from(new * prompts);
+        let token_ms = ((step.0 - work * f64::from(prompts)) / tokens).max(0.0);
+        let typical = Tokens(typical as u32);
         Self {
-            token_ms: step.0 / f64::from(new * prompts),
+            token_ms,
+            typical_ms: work_of(timing, typical, Tokens(0)).0 + token_ms * f64::from(typical.0),
             // Whoever comes finds the step that is in progress half done.
             step_ms: timing.decode(at).0 / 2.0 + (step.0 - alone.0).max(0.0),
             per_sequence_ms,
@@ -334,6 +355,12 @@ impl Slopes {
         let far = |a: u64, b: u64| a.abs_diff(b) * 8 > a.max(b);
         far(u64::from(self.at.sequences), u64::from(now.sequences)) || far(self.at.context, now.context)
     }
+}
+
+/// What a prompt takes beyond the step that it is in.
+pub(crate) fn work_of(timing: &Timing, new: Tokens, cached: Tokens) -> Millis {
+    let step = timing.prefill(Tokens(1), Tokens(0));
+    Millis((timing.prefill(new, cached).0 - step.0).max(0.0))
 }
 
 /// Blocks of a text of so many tokens, the last of which need not be full.

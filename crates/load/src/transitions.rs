@@ -8,7 +8,7 @@ use crate::config::Track;
 use crate::lanes::WIDTH;
 use crate::ledger::{By, Entry, Stage};
 use crate::load::Load;
-use crate::rank::{Slopes, blocks_of};
+use crate::rank::{Slopes, blocks_of, work_of};
 
 impl Load {
     pub(crate) fn entry(&mut self, booking: Booking, fence: u64, now: Time) -> Entry {
@@ -25,6 +25,7 @@ impl Load {
             entry.uncached = uncached;
             if let Some(cold) = &self.cold[index] {
                 entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
+                entry.work = (work_of(&cold.spec.timing, Tokens(uncached), cached).0 * 1_000.0) as u64;
             }
         }
         let predicted = rank.backlog(now) + entry.prefill * rank.present_factor();
@@ -47,19 +48,19 @@ impl Load {
         if let Some(adapter) = &entry.adapter {
             *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
         }
-        let uncached = entry.uncached;
-        let rank = &mut self.ranks[place];
-        if rank.requests() == 0 {
+        let (uncached, work) = (entry.uncached, entry.work);
+        if self.ranks[place].pending == 0 {
             self.change_busy(now, 1);
         }
         let rank = &mut self.ranks[place];
-        rank.pending_tokens += u64::from(uncached);
+        rank.ahead.tokens += u64::from(uncached);
+        rank.ahead.work += work;
         rank.pending += 1;
         if uncached > 0 {
             rank.typical_prompt += (uncached as f32 - rank.typical_prompt) / 32.0;
         }
         if rank.pending == 1 {
-            rank.head_tokens = uncached;
+            rank.head = rank.ahead;
             rank.head_since = now;
         }
         self.show(place);
@@ -125,12 +126,16 @@ impl Load {
         };
         let rank = &mut self.ranks[place];
         rank.pending -= 1;
-        rank.pending_tokens -= u64::from(entry.uncached);
+        rank.ahead.tokens -= u64::from(entry.uncached);
+        rank.ahead.work -= entry.work;
         let was_head = cold.pending.first() == Some(at);
         self.ledger.unlink(&mut cold.pending, By::Pending, at);
         if was_head {
-            rank.head_tokens = self.ledger.batch(cold.pending, cold.spec.chunk);
+            rank.head = self.ledger.batch(cold.pending, cold.spec.chunk);
             rank.head_since = now;
+        }
+        if rank.pending == 0 {
+            self.change_busy(now, -1);
         }
     }
 
@@ -159,15 +164,11 @@ impl Load {
         rank.prompt_blocks -= blocks;
         rank.output_blocks -= entry.output_blocks;
         rank.output_parts -= entry.output_parts;
-        let idle = rank.requests() == 0;
         if let Some(cold) = self.cold[place].as_mut() {
             cold.released.add(blocks + entry.output_blocks, now);
         }
         if let Some(adapter) = entry.adapter {
             self.drop_adapter(&(entry.place, adapter));
-        }
-        if idle {
-            self.change_busy(now, -1);
         }
         self.refresh_if_outdated(place, now);
         self.show(place);
@@ -210,6 +211,7 @@ impl Load {
         let (factor, residual) = (cold.pace.factor(median), cold.pace.residual());
         (rank.factor, rank.residual) = (factor as f32, residual as f32);
         rank.token_ms = (cold.slopes.token_ms * factor * residual) as f32;
+        rank.typical_ms = (cold.slopes.typical_ms * factor * residual) as f32;
         rank.step_ms = (cold.slopes.step_ms * factor * residual) as f32;
         rank.per_sequence_ms = cold.slopes.per_sequence_ms as f32;
         rank.per_context_ms = cold.slopes.per_context_ms as f32;

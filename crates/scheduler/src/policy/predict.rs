@@ -43,6 +43,8 @@ pub struct Prediction {
     pub sibling: f64,
     /// Its own prompt, as far as it is not cached.
     pub prefill: f64,
+    /// The same on a typical rank: what it is as work for the fleet.
+    pub work: f64,
     /// KV that comes from lower tiers.
     pub onboard: f64,
     /// By how much each step of those that decode becomes longer, times their number.
@@ -66,6 +68,8 @@ impl Prediction {
 pub(crate) struct Own {
     /// Its prompt by the profile, in milliseconds.
     pub(crate) prefill: f32,
+    /// The same on a typical rank of the kind.
+    pub(crate) work: f32,
     /// KV from lower tiers.
     pub(crate) onboard: f32,
     /// Blocks at the end of the request that it does not share with others.
@@ -75,6 +79,7 @@ pub(crate) struct Own {
 impl Own {
     pub(crate) const UNKNOWN: Self = Self {
         prefill: f32::NAN,
+        work: 0.0,
         onboard: 0.0,
         blocks: 0.0,
     };
@@ -115,6 +120,7 @@ impl Memo {
         let (prefill, onboard) = own_work(scene, kind, depths);
         let own = Own {
             prefill: prefill as f32,
+            work: (prefill * scene.load.typical_factor(kind)) as f32,
             onboard: onboard as f32,
             blocks: blocks_at_end(scene).saturating_sub(u64::from(depths.booked)) as f32,
         };
@@ -172,6 +178,7 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         space: rank.space_wait(own.blocks as u64).0,
         sibling,
         prefill: f64::from(own.prefill) * rank.present_factor(),
+        work: f64::from(own.work),
         onboard: f64::from(own.onboard),
         decode: f64::from(rank.decoding()) * rank.decode_increase(scene.ask.prompt).0,
     }

@@ -9,10 +9,11 @@ use crate::decision::Terms;
 use crate::policy::predict::{Own, Prediction, predict};
 use crate::policy::{Costs, Policy, Scene, pick_with, pick_within};
 
-/// The policy `time`: `wait + (1 + k) * prefill + onboard + w * decode`, in milliseconds.
+/// The policy `time`: `wait + prefill + k * work + onboard + w * decode`, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictedTime {
-    /// Weight of what the request does to the sequences that decode.
+    /// For how many steps it counts that those which decode become slower. Fewer than an answer takes, because its end is far
+    /// and others end before it.
     pub decode_weight: f64,
     /// The greatest `k`: what a prefill costs those who come after it, at full utilisation.
     pub most_for_others: f64,
@@ -25,7 +26,7 @@ pub struct PredictedTime {
 impl Default for PredictedTime {
     fn default() -> Self {
         Self {
-            decode_weight: 1.0,
+            decode_weight: 50.0,
             most_for_others: 4.0,
             error: 0.05,
             gateways: 1,
@@ -45,7 +46,7 @@ impl PredictedTime {
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
         Weights {
-            prefill: 1.0 + self.for_others(scene),
+            others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
     }
@@ -90,7 +91,7 @@ impl Policy for PredictedTime {
         terms.add("space", of.space);
         terms.add("sibling", of.sibling);
         terms.add("prefill", of.prefill);
-        terms.add("others", (weights.prefill - 1.0) * of.prefill);
+        terms.add("others", weights.others * of.work);
         terms.add("onboard", of.onboard);
         terms.add("decode", weights.decode * of.decode);
     }
@@ -98,13 +99,13 @@ impl Policy for PredictedTime {
 
 /// What the parts of a prediction weigh in one decision.
 struct Weights {
-    prefill: f64,
+    others: f64,
     decode: f64,
 }
 
 impl Weights {
     fn cost(&self, of: &Prediction) -> f64 {
-        of.wait() + self.prefill * of.prefill + of.onboard + self.decode * of.decode
+        of.wait() + of.prefill + self.others * of.work + of.onboard + self.decode * of.decode
     }
 }
 
@@ -112,7 +113,10 @@ impl Weights {
 fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
     let known = scene.memo.all(scene);
-    let mut own = OwnRows::default();
+    let mut own = OwnRows {
+        others: weights.others as f32,
+        ..OwnRows::default()
+    };
     let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
         let eligible = scene.eligible.word(at);
@@ -121,10 +125,10 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
         }
         own.fill(scene, known, lanes, at * WIDTH);
         lanes.wait(now, &own.blocks, &mut cost);
-        lanes.add_prefill(weights.prefill as f32, &own.prefill, &mut cost);
+        lanes.add_prefill(&own.prefill, &mut cost);
         lanes.add_decode(weights.decode as f32, context, &mut cost);
-        for ((sum, cost), onboard) in costs.iter_mut().zip(&cost).zip(&own.onboard) {
-            *sum = f64::from(*cost + *onboard);
+        for ((sum, cost), fixed) in costs.iter_mut().zip(&cost).zip(&own.fixed) {
+            *sum = f64::from(*cost + *fixed);
         }
         for excluded in bits_of(!eligible) {
             costs[excluded] = f64::INFINITY;
@@ -135,16 +139,19 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
 /// What some ranks beside each other compute and load themselves.
 struct OwnRows {
     prefill: Row,
-    onboard: Row,
+    /// What does not depend on how fast the rank is: KV from lower tiers, and what the prompt costs others.
+    fixed: Row,
     blocks: Row,
+    others: f32,
 }
 
 impl Default for OwnRows {
     fn default() -> Self {
         Self {
             prefill: [0.0; WIDTH],
-            onboard: [0.0; WIDTH],
+            fixed: [0.0; WIDTH],
             blocks: [0.0; WIDTH],
+            others: 0.0,
         }
     }
 }
@@ -156,7 +163,7 @@ impl OwnRows {
         let kinds = scene.load.timings().len();
         let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
         self.prefill = [nothing.prefill; WIDTH];
-        self.onboard = [nothing.onboard; WIDTH];
+        self.fixed = [self.fixed(nothing); WIDTH];
         self.blocks = [nothing.blocks; WIDTH];
         let held = scene.overlap.from(first);
         let held = &held[..held.len().min(WIDTH)];
@@ -176,10 +183,15 @@ impl OwnRows {
     }
 
     #[inline]
+    fn fixed(&self, own: Own) -> f32 {
+        own.onboard + self.others * own.work
+    }
+
+    #[inline]
     fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
         let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
         self.prefill[lane] = own.prefill;
-        self.onboard[lane] = own.onboard;
+        self.fixed[lane] = self.fixed(own);
         self.blocks[lane] = own.blocks;
     }
 }
