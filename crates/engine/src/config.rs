@@ -33,6 +33,8 @@ pub struct EngineConfig {
     pub barrier: Barrier,
     /// How long steps take.
     pub timing: Timing,
+    /// What makes steps longer than their timing says.
+    pub disturbance: Disturbance,
     /// Adapters on the device.
     pub adapters: AdapterConfig,
     /// What it says.
@@ -157,6 +159,17 @@ pub enum Barrier {
     EachStep,
 }
 
+/// What makes steps longer or shorter than their timing says, as real ones are. None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Disturbance {
+    /// Each step takes so much longer.
+    pub overhead: Millis,
+    /// Each step's time is off by up to this share.
+    pub noise: f64,
+    /// Where the noise is drawn from.
+    pub seed: u64,
+}
+
 /// Adapters on the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterConfig {
@@ -257,6 +270,7 @@ impl EngineConfig {
             ranks: 1,
             barrier: Barrier::Off,
             timing,
+            disturbance: Disturbance::default(),
             adapters: AdapterConfig {
                 slots: 0,
                 load: Millis(0.0),
@@ -344,6 +358,18 @@ impl EngineConfig {
             Style::Vllm(config) => config.order,
             Style::Sglang(config) => config.order,
         }
+    }
+}
+
+impl Disturbance {
+    /// By how much the time of a step is off.
+    pub(crate) fn noise(&self, life: u64, step: u64) -> f64 {
+        if self.noise <= 0.0 {
+            return 1.0;
+        }
+        let drawn = crate::text::mix(self.seed ^ crate::text::mix(life << 48 ^ step));
+        let share = (drawn >> 11) as f64 / (1_u64 << 53) as f64;
+        1.0 + self.noise.min(1.0) * (2.0 * share - 1.0)
     }
 }
 

@@ -95,6 +95,11 @@ impl Answer {
         *self.live.ranks.get(slot)?
     }
 
+    /// Slots up to the last that was taken at the time of the lookup.
+    pub fn slots(&self) -> usize {
+        self.live.ranks.len()
+    }
+
     /// The ranks that counted in the lookup.
     pub fn ranks(&self) -> impl Iterator<Item = (RankId, Slot)> {
         self.live.ranks.iter().flatten().copied()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use homing_domain::{AdapterName, BlockKey, RequestId, Tokens};
 use homing_profile::{Millis, Time};
 
+use crate::booking::Ticket;
 use crate::prompts::Tail;
 
 const NONE: u32 = u32::MAX;
@@ -90,6 +91,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Whose it is, and its ticket; `at` is its place in the ledger.
+    pub(crate) fn named(&self, at: u32) -> (RequestId, Ticket) {
+        let fence = self.fence;
+        (self.id.clone(), Ticket { at, fence })
+    }
+
     pub(crate) fn new(fence: u64, id: RequestId, place: u32, now: Time) -> Self {
         Self {
             fence,

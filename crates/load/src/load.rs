@@ -112,17 +112,17 @@ impl Load {
         Ok(Place(at as u32))
     }
 
-    /// A rank went, and what was booked there with it. Returns how many bookings that were.
-    pub fn remove_rank(&mut self, place: Place, now: Time) -> usize {
-        let mut released = 0;
+    /// A rank went, and what was booked there with it, which is returned.
+    pub fn remove_rank(&mut self, place: Place, now: Time) -> Vec<(RequestId, Ticket)> {
+        let mut released = Vec::new();
         while let Some(at) = self.cold(place).and_then(|cold| cold.all.first()) {
+            released.extend(self.ledger.get(at).map(|entry| entry.named(at)));
             self.release(at, now);
-            released += 1;
         }
         if self.cold.get_mut(place.index()).and_then(Option::take).is_some() {
             self.taken -= 1;
         }
-        self.counters.orphaned += released as u64;
+        self.counters.orphaned += released.len() as u64;
         released
     }
 
@@ -223,14 +223,14 @@ impl Load {
 
     /// Time passed: leases end, reports fade, what was learnt is forgotten a little. To be called about every second; costs
     /// time by the number of ranks. Returns the requests that were released.
-    pub fn tick(&mut self, now: Time) -> Vec<RequestId> {
+    pub fn tick(&mut self, now: Time) -> Vec<(RequestId, Ticket)> {
         let mut expired = Vec::new();
         while let Some(at) = self.heard.first() {
             let Some(entry) = self.ledger.get(at) else { break };
             if now.since(entry.heard).0 < self.config.lease.0 {
                 break;
             }
-            expired.push(entry.id.clone());
+            expired.push(entry.named(at));
             self.release(at, now);
         }
         self.counters.expired += expired.len() as u64;

@@ -176,6 +176,11 @@ impl RankLoad {
         f64::from(self.factor)
     }
 
+    /// How long it takes for each prompt token that is ahead, at its present decodes.
+    pub fn token_ms(&self) -> f64 {
+        f64::from(self.token_ms)
+    }
+
     /// By how much a prefill that begins now would take longer than the profile says.
     #[inline]
     pub fn present_factor(&self) -> f64 {

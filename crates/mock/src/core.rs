@@ -20,7 +20,7 @@ use tokio::time::sleep_until;
 use crate::clock::Clock;
 use crate::faults::{Change, FaultBox, Faults, locked};
 use crate::feed::Feed;
-use crate::tally::Tally;
+use crate::tally::{Over, Tally};
 use crate::told::Form;
 
 /// Ends of steps that are handled before requests get a turn.
@@ -49,6 +49,8 @@ struct State {
     started: f64,
     /// Which number an adapter has in events.
     numbers: FxHashMap<AdapterName, u64>,
+    /// Requests that were refused because too many wait.
+    refused: u64,
 }
 
 /// Someone who waits for tokens.
@@ -57,7 +59,14 @@ struct Ear {
     to: mpsc::Sender<Heard>,
     part: u32,
     asked: Time,
+    /// When it was first computed, said its first word, and its last so far.
+    turn: Option<Time>,
+    first: Option<Time>,
     last: Option<Time>,
+    /// Where it is computed.
+    rank: DpRank,
+    generated: u32,
+    over: Over,
 }
 
 /// What happened to a part of an answer.
@@ -98,6 +107,7 @@ impl Core {
                 tallies: (0..ranks).map(|_| Tally::default()).collect(),
                 started: unix_seconds(),
                 numbers: FxHashMap::default(),
+                refused: 0,
             }),
             wake: Notify::new(),
             clock,
@@ -109,8 +119,8 @@ impl Core {
         core
     }
 
-    /// Puts requests in; their numbers are given here. All are taken, or none.
-    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>) -> Result<Answer, SubmitError> {
+    /// Puts requests in, `n` for each prompt; their numbers are given here. All are taken, or none.
+    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>, n: usize) -> Result<Answer, SubmitError> {
         let room: usize = requests.iter().map(|request| request.max_tokens.0 as usize + 3).sum();
         let (to, from) = mpsc::channel(room.max(1));
         let mut state = self.state();
@@ -120,22 +130,30 @@ impl Core {
             state.next += 1;
             let id = RequestNo(state.next);
             request.id = id;
+            let ear = Ear {
+                to: to.clone(),
+                part,
+                asked,
+                turn: None,
+                first: None,
+                last: None,
+                rank: DpRank(0),
+                generated: 0,
+                over: Over {
+                    prompt: request.prompt.len() as u32,
+                    max_tokens: request.max_tokens.0,
+                    answers: (part as usize).is_multiple_of(n.max(1)).then_some(n),
+                    ..Over::default()
+                },
+            };
             if let Err(error) = state.engine.submit(request) {
+                state.refused += u64::from(matches!(error, SubmitError::QueueFull(_)));
                 for id in taken {
                     state.forget(id);
                 }
                 return Err(error);
             }
-            let to = to.clone();
-            state.ears.insert(
-                id,
-                Ear {
-                    to,
-                    part,
-                    asked,
-                    last: None,
-                },
-            );
+            state.ears.insert(id, ear);
             taken.push(id);
         }
         drop(state);
@@ -195,6 +213,7 @@ impl Core {
             // Two lives of one second are told apart all the same.
             state.started = unix_seconds().max(state.started + 0.01);
             state.numbers.clear();
+            state.refused = 0;
         }
         for feed in &self.feeds {
             feed.reopen().await?;
@@ -209,6 +228,11 @@ impl Core {
         let load = state.engine.load(rank)?;
         let adapters = state.engine.adapter_use(rank)?;
         Some(see(&load, &adapters, state.tallies.get(usize::from(rank.0))?))
+    }
+
+    /// Requests of this life that were refused because too many wait.
+    pub(crate) fn refused(&self) -> u64 {
+        self.state().refused
     }
 
     /// When this life began, in seconds of Unix time.
@@ -273,9 +297,23 @@ enum Next {
 }
 
 impl State {
+    /// Ends a request that nobody listens to any more.
     fn forget(&mut self, id: RequestNo) {
-        if self.ears.remove(&id).is_some() {
+        if let Some(ear) = self.ears.remove(&id) {
             self.engine.cancel(id);
+            if let Some(tally) = self.tallies.get_mut(usize::from(ear.rank.0)) {
+                tally.aborted += 1;
+            }
+        }
+    }
+
+    /// Ends a request whose answer is complete, because its text is.
+    fn complete(&mut self, id: RequestNo, clock: &Clock) {
+        if let Some(ear) = self.ears.remove(&id) {
+            self.engine.cancel(id);
+            if let Some(tally) = self.tallies.get_mut(usize::from(ear.rank.0)) {
+                tally.finished(Finish::Stop, &ear.over(clock));
+            }
         }
     }
 
@@ -286,10 +324,21 @@ impl State {
         for admitted in &outcome.admitted {
             tally.prompt_tokens += u64::from(admitted.prompt.0);
             tally.cached_tokens += u64::from(admitted.cached.0);
-            if let Some(ear) = self.ears.get(&admitted.request) {
+            if let Some(ear) = self.ears.get_mut(&admitted.request) {
+                ear.turn.get_or_insert(outcome.started);
+                ear.rank = outcome.rank;
+                ear.over.cached = admitted.cached.0;
                 ear.tell(News::Admitted {
                     cached: admitted.cached.0,
                 });
+            }
+        }
+        tally
+            .step
+            .observe(outcome.prefilled as f64 + f64::from(outcome.decoded));
+        for preempted in &outcome.preempted {
+            if let Some(ear) = self.ears.get_mut(preempted) {
+                ear.over.preemptions += 1;
             }
         }
         let last: FxHashMap<RequestNo, Finish> = outcome
@@ -303,15 +352,19 @@ impl State {
                 continue;
             };
             match ear.last.replace(outcome.at) {
-                None => tally.first_token.observe(clock.seconds(ear.asked, outcome.at)),
+                None => {
+                    ear.first = Some(outcome.at);
+                    tally.first_token.observe(clock.seconds(ear.asked, outcome.at));
+                }
                 Some(before) => tally.inter_token.observe(clock.seconds(before, outcome.at)),
             }
+            ear.generated += 1;
             ear.tell(News::Token(output.token, last.get(&output.request).copied()));
         }
         for finished in &outcome.finished {
-            tally.finished(finished.reason);
-            if let Some(ear) = self.ears.remove(&finished.request) {
-                tally.whole.observe(clock.seconds(ear.asked, outcome.at));
+            if let Some(mut ear) = self.ears.remove(&finished.request) {
+                ear.last = Some(outcome.at);
+                tally.finished(finished.reason, &ear.over(clock));
                 if finished.generated.0 == 0 {
                     ear.tell(News::Computed);
                 }
@@ -321,6 +374,20 @@ impl State {
 }
 
 impl Ear {
+    /// What became of its request.
+    fn over(&self, clock: &Clock) -> Over {
+        let last = self.last.unwrap_or(self.asked);
+        let (turn, first) = (self.turn.unwrap_or(self.asked), self.first.unwrap_or(last));
+        let since = |time| clock.seconds(self.asked, time);
+        Over {
+            turn: since(turn).min(since(first)),
+            first: since(first),
+            last: since(last),
+            generated: self.generated,
+            ..self.over
+        }
+    }
+
     fn tell(&self, news: News) {
         // There is room for all of it; who does not listen any more is taken out by its answer's end.
         let _ = self.to.try_send(Heard { part: self.part, news });
@@ -333,10 +400,10 @@ impl Answer {
         self.from.recv().await
     }
 
-    /// Computes a part no further.
+    /// Computes a part no further: all of it was said.
     pub(crate) fn end(&self, part: u32) {
         if let Some(id) = self.requests.get(part as usize) {
-            self.core.state().forget(*id);
+            self.core.state().complete(*id, &self.core.clock);
         }
     }
 }

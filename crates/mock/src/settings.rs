@@ -5,17 +5,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use homing_config::{Config, Mock, MockDialect};
-use homing_domain::{BlockSize, ModelName, Tokens};
-use homing_engine::config::{AdapterConfig, ConfigError, Order, Style};
-use homing_engine::{EngineConfig, Events, Vocabulary};
-use homing_profile::{Millis, Polynomial, Profile, ProfileError, Timing, builtin};
+use homing_config::{Config, Mock, MockDialect, MockTier};
+use homing_domain::{BlockSize, Blocks, ModelName, Tier, Tokens};
+use homing_engine::config::{AdapterConfig, Barrier, ConfigError, Order, Style};
+use homing_engine::pool::TierConfig;
+use homing_engine::{EngineConfig, Events, Tracing};
+use homing_profile::{GigabytesPerSecond, Millis, Polynomial, Profile, ProfileError, Timing, builtin};
+use homing_tokenize::{LoadError, Tokenizer};
 use homing_transport::zmq::{Endpoint, EndpointError, SetupError};
 use thiserror::Error;
 
 use crate::faults::Faults;
 use crate::feed::Places;
-use crate::tokenizer;
+use crate::tokenizer::Codec;
 use crate::told::Form;
 
 /// The profile that is none, but a few coefficients.
@@ -49,6 +51,9 @@ pub enum StartError {
     /// The file of the profile cannot be read.
     #[error("the profile cannot be read: {0}")]
     ProfileFile(String),
+    /// The folder gives no tokenizer.
+    #[error("`mock.tokenizer`: {0}")]
+    Tokenizer(#[from] LoadError),
     /// The settings make no engine.
     #[error("the settings make no engine: {0}")]
     Engine(#[from] ConfigError),
@@ -79,6 +84,7 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) engine: EngineConfig,
+    pub(crate) codec: Codec,
     pub(crate) form: Form,
     pub(crate) faults: Faults,
     pub(crate) model: ModelName,
@@ -94,8 +100,13 @@ impl Settings {
         if port != 0 && port.checked_add(workers - 1).is_none() {
             return Err(StartError::Ports { port, workers });
         }
+        let codec = match &mock.tokenizer {
+            None => Codec::Bytes,
+            Some(folder) => Codec::Model(Arc::new(Tokenizer::load(folder)?)),
+        };
         Ok(Self {
-            engine: engine(mock, config.block_size)?,
+            engine: engine(mock, config.block_size, &codec)?,
+            codec,
             form: Form {
                 dialect: mock.dialect,
                 format: mock.events.format,
@@ -163,7 +174,7 @@ fn moved(endpoint: &Endpoint, by: usize) -> Option<Endpoint> {
     }
 }
 
-fn engine(mock: &Mock, block_size: BlockSize) -> Result<EngineConfig, StartError> {
+fn engine(mock: &Mock, block_size: BlockSize, codec: &Codec) -> Result<EngineConfig, StartError> {
     let timing = timing(mock)?;
     let mut engine = match mock.dialect {
         MockDialect::Vllm => EngineConfig::vllm(mock.blocks, timing),
@@ -186,15 +197,34 @@ fn engine(mock: &Mock, block_size: BlockSize) -> Result<EngineConfig, StartError
             slots: mock.max_loras,
             load: Millis(mock.lora_load.as_secs_f64() * 1e3),
         },
-        // What can be printed, so that answers can be read.
-        vocabulary: Vocabulary {
-            first: u32::from(b' '),
-            words: u32::from(b'~' - b' ') + 1,
-            end: tokenizer::END,
+        vocabulary: codec.vocabulary(),
+        barrier: if mock.dp_barrier.is_on() {
+            Barrier::EachStep
+        } else {
+            Barrier::Off
+        },
+        tiers: tiers(mock),
+        tracing: if mock.kv_trace.is_some() {
+            Tracing::On
+        } else {
+            Tracing::Off
         },
         events: if told { Events::WithTokens } else { Events::Off },
         ..engine
     })
+}
+
+/// Where blocks go that leave the device.
+fn tiers(mock: &Mock) -> Vec<TierConfig> {
+    let tier = |tier, kept: MockTier| {
+        (kept.blocks > Blocks(0)).then_some(TierConfig {
+            tier,
+            capacity: kept.blocks,
+            onboard: GigabytesPerSecond(kept.speed),
+        })
+    };
+    let all = [tier(Tier::Host, mock.host_tier), tier(Tier::Disk, mock.disk_tier)];
+    all.into_iter().flatten().collect()
 }
 
 fn timing(mock: &Mock) -> Result<Timing, StartError> {

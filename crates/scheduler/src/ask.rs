@@ -51,6 +51,26 @@ pub enum CacheUse {
     Ignored,
 }
 
+/// Whether a choice is booked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// It is.
+    #[default]
+    Booked,
+    /// It counts for nothing: whoever asked books it elsewhere, or not at all.
+    Unbooked,
+}
+
+/// Whether the blocks of a prompt are assumed to be shared with other requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// They are.
+    #[default]
+    Assumed,
+    /// They count as the request's own.
+    None,
+}
+
 /// What holds for one request only. What is none is as the policy was set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overrides {
@@ -66,6 +86,10 @@ pub struct Overrides {
     pub cache: CacheUse,
     /// Whether the prompt is work for the rank that is chosen.
     pub work: PromptWork,
+    /// Whether its prompt's blocks are assumed to be shared.
+    pub reuse: Reuse,
+    /// Whether the choice is booked.
+    pub keep: Keep,
     /// Tokens that will be generated, where the caller knows better than the statistics.
     pub expected_output: Option<Tokens>,
 }

@@ -33,7 +33,7 @@ pub mod policy;
 pub mod queue;
 pub mod scheduler;
 
-pub use ask::{Ask, CacheUse, Overrides, Phase, Pin, Wanted};
+pub use ask::{Ask, CacheUse, Keep, Overrides, Phase, Pin, Reuse, Wanted};
 pub use bits::Bits;
 pub use chance::Draw;
 pub use decision::{Candidate, Decision, Refusal, Terms};

@@ -37,6 +37,13 @@ pub struct Room {
     places: usize,
 }
 
+impl Room {
+    /// Who was eligible for the last decision, and not held back.
+    pub fn eligible(&self) -> &Bits {
+        &self.eligible
+    }
+}
+
 /// One policy, and what holds for every policy.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -92,6 +99,11 @@ impl Scheduler {
     /// were pinned.
     pub fn commit(&mut self, ask: &Ask<'_>, chosen: Place, now: Time) {
         self.policy.committed(ask, chosen, now);
+    }
+
+    /// The rank at a place is gone: policies with a memory forget it.
+    pub fn rank_gone(&mut self, place: Place) {
+        self.policy.rank_gone(place);
     }
 
     fn choose(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Place, Refusal> {

@@ -3,9 +3,9 @@
 //! A world is made from a seed and nothing else: no clock, no entropy, no order of a hash map. Running a seed twice gives
 //! the same log, so a failure is repeated by its seed. See `docs/simulator.md` for what is simulated and checked.
 //!
-//! [`feed`] is the world of sources, lossy links and feeds.
+//! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients.
 
 pub mod feed;
-mod rng;
+pub mod fleet;
 
-pub use rng::Rng;
+pub use homing_trace::Rng;

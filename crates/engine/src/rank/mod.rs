@@ -70,6 +70,8 @@ pub(crate) struct Rank {
     /// Which life of the engine it is: the digests of two lives differ.
     life: u64,
     preemptions: u64,
+    /// Steps of this life.
+    steps: u64,
     prefix_queries: u64,
     prefix_hits: u64,
     scratch: Vec<u32>,
@@ -102,6 +104,7 @@ impl Rank {
             next_batch: homing_domain::Sequence(0),
             life,
             preemptions: 0,
+            steps: 0,
             prefix_queries: 0,
             prefix_hits: 0,
             scratch: Vec::new(),
@@ -172,7 +175,9 @@ impl Rank {
             prefill: &self.chunks,
             decode: self.decode,
         };
-        let time = (config.timing.step(&step) + self.extra) * slowdown;
+        self.steps += 1;
+        let noise = config.disturbance.noise(self.life, self.steps);
+        let time = (config.timing.step(&step) + self.extra + config.disturbance.overhead) * slowdown * noise;
         // A step takes some time, so that a driver who jumps from end to end gets on.
         let ends = (now + time).max(Time(now.0.saturating_add(1)));
         self.flight = Some(Flight { started: now, ends });

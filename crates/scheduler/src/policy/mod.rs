@@ -124,6 +124,9 @@ pub trait Policy: fmt::Debug + Send {
 
     /// A choice of this policy was carried out.
     fn committed(&mut self, _ask: &Ask<'_>, _chosen: Place, _now: Moment) {}
+
+    /// The rank at a place is gone; another may get the place.
+    fn rank_gone(&mut self, _place: Place) {}
 }
 
 /// The policies that come with Homing, by name.

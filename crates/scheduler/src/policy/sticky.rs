@@ -53,11 +53,6 @@ impl Sticky {
         (fresh && able && scene.eligible.has(bound.place)).then_some(bound.place)
     }
 
-    /// A rank went: its sessions are free. To be called before its place is used again.
-    pub fn rank_gone(&mut self, place: Place) {
-        self.sessions.retain(|_, bound| bound.place != place);
-    }
-
     /// Where a session is.
     pub fn rank_of(&self, session: &str, fleet: &Fleet) -> Option<RankId> {
         let bound = self.sessions.get(session)?;
@@ -111,5 +106,9 @@ impl Policy for Sticky {
             used: now,
         };
         self.sessions.insert(session.into(), bound);
+    }
+
+    fn rank_gone(&mut self, place: Place) {
+        self.sessions.retain(|_, bound| bound.place != place);
     }
 }

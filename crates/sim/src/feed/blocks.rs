@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use homing_domain::{BlockKey, ContentHash, HashSeed, KeyHasher, Label, StoredBlock};
 
-use crate::rng::mix;
+use homing_trace::rng::mix;
 
 /// One block of the tree.
 #[derive(Clone, Copy, Debug)]

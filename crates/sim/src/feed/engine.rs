@@ -12,7 +12,7 @@ use super::faults::{Fault, Happened};
 use super::setup::{Labels, Numbering, Visible, WorkerSetup};
 use super::stream::Stream;
 use super::truth::Truth;
-use crate::rng::{Rng, mix};
+use homing_trace::rng::{Rng, mix};
 
 /// An engine with its ranks, and its agent if it has one.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What can go wrong, and did it?
 
-use crate::rng::Rng;
+use homing_trace::rng::Rng;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $words:literal,)*) => {

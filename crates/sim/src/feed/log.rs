@@ -1,6 +1,6 @@
 //! What happened, in order? A running digest of it always, and the words if somebody wants to read them.
 
-use crate::rng::mix;
+use homing_trace::rng::mix;
 
 /// The log of one run.
 #[derive(Debug)]

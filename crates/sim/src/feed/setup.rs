@@ -8,7 +8,7 @@ use homing_feed::{Bug, ClearReach, FeedConfig, Recovery};
 use homing_index::Copies;
 
 use super::faults::{Fault, Faults};
-use crate::rng::Rng;
+use homing_trace::rng::Rng;
 
 /// All that is fixed for a world.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use homing_domain::{Digest, KvBatch, KvChange, Sequence};
 
-use crate::rng::mix;
+use homing_trace::rng::mix;
 
 /// The numbered batches of one life of one source.
 #[derive(Debug)]

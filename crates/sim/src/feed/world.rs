@@ -16,7 +16,7 @@ use super::faults::{Fault, Faults, Happened};
 use super::log::{Log, Trace};
 use super::router::{Message, Router, Wanted};
 use super::setup::Setup;
-use crate::rng::Rng;
+use homing_trace::rng::Rng;
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]

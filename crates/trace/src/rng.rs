@@ -16,6 +16,11 @@ impl Rng {
         mix(self.0)
     }
 
+    /// A number from 0 to below 1.
+    pub fn share(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// A number below `end`; 0 if there is none.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end.max(1)

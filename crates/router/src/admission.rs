@@ -1,0 +1,138 @@
+//! Who goes now, and who waits?
+//!
+//! A request goes while some eligible rank is predicted to begin with it soon; otherwise it waits here. When something changes,
+//! those who wait are tried in the order of the queue, with overlaps looked up again.
+//!
+//! **Invariant:** nobody who asks anew goes before someone who waits and could go.
+
+use homing_domain::Tokens;
+use homing_profile::{Millis, Time};
+use homing_scheduler::queue::{Can, Waiting};
+
+use crate::desk::{Considered, Desk, Readers, Sight};
+use crate::question::{Effect, Question, Turned, Verdict};
+
+/// Requests that are tried in vain before those behind them have to wait for the next change.
+const TRIES: u32 = 4;
+
+impl Desk {
+    /// A request wants to go.
+    pub(crate) fn ask(&mut self, now: Time, question: Question, readers: &Readers, sight: &mut Sight) -> Verdict {
+        let considered = match self.core.consider(now, &question, self.start_within, sight) {
+            Ok(considered) => considered,
+            Err(refusal) => return Verdict::Turned(refusal.into()),
+        };
+        // Those who wait and were tried cannot go. If some were not, this one is not tried before them.
+        if considered.can_start && !self.untried {
+            return match self.go(now, &question, considered.decision, sight) {
+                Ok(routed) => Verdict::Go(Box::new(routed)),
+                Err(turned) => Verdict::Turned(turned),
+            };
+        }
+        let id = question.id.clone();
+        if self.core.load.find(&id).is_some() {
+            return Verdict::Turned(homing_load::LoadError::LiveId(id).into());
+        }
+        if let Err(turned) = self.park(now, question, &considered) {
+            return Verdict::Turned(turned);
+        }
+        if !self.untried {
+            return Verdict::Wait;
+        }
+        let before = self.effects.len();
+        self.admit(now, readers, sight);
+        let its_own = |effect: &Effect| matches!(effect, Effect::Go { id: gone, .. } if *gone == id);
+        let at = self.effects.iter().skip(before).position(its_own);
+        match at.and_then(|at| self.effects.remove(before + at)) {
+            Some(Effect::Go { routed, .. }) => Verdict::Go(routed),
+            _ => Verdict::Wait,
+        }
+    }
+
+    /// Lets the request wait, if there is room.
+    fn park(&mut self, now: Time, question: Question, considered: &Considered) -> Result<(), Turned> {
+        let chosen = &considered.decision.chosen;
+        let cached = self.core.spared(question.prompt, chosen.depths.spared());
+        let uncached = Tokens(question.prompt.0 - cached.0);
+        let latest = now + self.most_wait;
+        let waiting = Waiting {
+            id: question.id.clone(),
+            class: question.class,
+            tenant: question.tenant,
+            priority: question.priority,
+            deadline: Some(question.deadline.map_or(latest, |deadline| deadline.min(latest))),
+            jump: question.jump,
+            uncached,
+            since: now,
+        };
+        // What waits is computed by all that are eligible, before it is this one's turn.
+        let rank = self.core.load.rank(chosen.place);
+        let token = rank.map_or(0.0, homing_load::RankLoad::token_ms);
+        let ahead = self.queue.tokens() as f64 * token / f64::from(considered.decision.eligible.max(1));
+        self.queue.put(waiting, Millis(chosen.first_token.0 + ahead))?;
+        self.parked.insert(question.id.clone(), question);
+        Ok(())
+    }
+
+    /// Something changed: whoever can go now goes.
+    pub(crate) fn admit(&mut self, now: Time, readers: &Readers, sight: &mut Sight) {
+        self.untried = false;
+        let mut tries = TRIES;
+        while !self.queue.is_empty() && self.some_rank_starts(now) {
+            let (core, parked, within) = (&self.core, &self.parked, self.start_within);
+            let mut found = None;
+            let mut untried = false;
+            let taken = self.queue.take(|waiting| {
+                let Some(question) = parked.get(&waiting.id) else {
+                    return Can::Wait;
+                };
+                if tries == 0 {
+                    untried = true;
+                    return Can::Wait;
+                }
+                readers.look_up(&question.keys, sight);
+                match core.consider(now, question, within, sight) {
+                    Ok(considered) if considered.can_start => {
+                        found = Some(considered.decision);
+                        Can::Go
+                    }
+                    _ => {
+                        tries -= 1;
+                        Can::Wait
+                    }
+                }
+            });
+            let (Some(taken), Some(decision)) = (taken, found) else {
+                self.untried = untried;
+                return;
+            };
+            let Some(question) = self.parked.remove(&taken.id) else {
+                continue;
+            };
+            let effect = match self.go(now, &question, decision, sight) {
+                Ok(routed) => Effect::Go {
+                    id: taken.id,
+                    routed: Box::new(routed),
+                },
+                Err(why) => Effect::Turned { id: taken.id, why },
+            };
+            self.effects.push_back(effect);
+        }
+    }
+
+    /// Whether any rank at all could begin with something soon. Cheaper than to try.
+    fn some_rank_starts(&self, now: Time) -> bool {
+        let within = self.start_within.0;
+        let starts = |rank: &homing_load::RankLoad| rank.backlog(now).0.max(rank.space_wait(0).0) <= within;
+        self.core.load.places().any(|(_, rank)| starts(rank))
+    }
+
+    /// Those whose time is over go nowhere.
+    pub(crate) fn expire(&mut self, now: Time) {
+        for gone in self.queue.expire(now) {
+            self.parked.remove(&gone.id);
+            let why = Turned::Expired(now.since(gone.since));
+            self.effects.push_back(Effect::Turned { id: gone.id, why });
+        }
+    }
+}

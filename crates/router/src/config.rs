@@ -1,0 +1,56 @@
+//! Which bounds and defaults hold?
+
+use homing_domain::{BlockSize, KeyHasher, Tokens};
+use homing_index::ApproximateConfig;
+use homing_load::LoadConfig;
+use homing_profile::Millis;
+use homing_scheduler::queue::{ClassSpec, Limits, Order};
+
+/// What a router is made of, besides its policy.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// How prompts were hashed, for ranks whose caches are guessed.
+    pub hasher: KeyHasher,
+    /// Bounds of what is booked.
+    pub load: LoadConfig,
+    /// A request is let go while some eligible rank is predicted to begin with it within this time; otherwise it waits here,
+    /// where the order can still be changed, and not in an engine.
+    pub start_within: Millis,
+    /// Nobody waits longer than this, whatever deadline was given.
+    pub most_wait: Millis,
+    /// Classes of requests that wait; there is at least one.
+    pub classes: Vec<ClassSpec>,
+    /// Bounds of all that waits.
+    pub total: Limits,
+    /// Bounds of the guess for engines without events.
+    pub approximate: ApproximateConfig,
+    /// What a request is expected to generate before anything was seen.
+    pub first_output: Tokens,
+    /// The share of requests that generate at most what is expected of them.
+    pub output_quantile: f64,
+    /// From where chance begins.
+    pub seed: u64,
+}
+
+impl RouterConfig {
+    /// The defaults for a block size.
+    pub fn new(block_size: BlockSize, hasher: KeyHasher) -> Self {
+        Self {
+            hasher,
+            load: LoadConfig::new(block_size),
+            start_within: Millis(2_000.0),
+            most_wait: Millis(60_000.0),
+            classes: vec![ClassSpec {
+                name: "default".to_owned(),
+                quantum: 1,
+                order: Order::FirstCome,
+                limits: Limits::default(),
+            }],
+            total: Limits::default(),
+            approximate: ApproximateConfig::default(),
+            first_output: Tokens(256),
+            output_quantile: 0.5,
+            seed: 0,
+        }
+    }
+}

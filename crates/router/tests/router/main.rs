@@ -1,0 +1,6 @@
+//! What a router does with requests, ranks and time.
+
+mod conservation;
+mod rules;
+mod threads;
+mod world;

@@ -1,0 +1,128 @@
+//! What is due when?
+//!
+//! **Invariant:** of what is due at the same moment, what was entered first comes first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use homing_domain::{KvBatch, RankId, RequestId, Tokens};
+use homing_feed::{Ask, AskId, Identity};
+use homing_profile::Time;
+
+use super::calls::CallNo;
+
+/// Something that is due.
+#[derive(Clone, Debug)]
+pub(crate) enum Due {
+    /// A step of a worker's engine ends, or something else is to be looked at there.
+    Wake { worker: u32 },
+    /// A request reaches a worker.
+    Dispatched { call: CallNo, attempt: u32 },
+    /// A router hears that a request's first token came, or that it has so many now.
+    Progress { call: CallNo, attempt: u32, tokens: Tokens },
+    /// A router hears that a request's answer is whole.
+    Finished { call: CallNo, attempt: u32, cached: Tokens },
+    /// A router hears that a request failed where it was.
+    Broken { call: CallNo, attempt: u32 },
+    /// A client does not want its answer any more.
+    GivenUp { call: CallNo },
+    /// A batch of events reaches a router.
+    Batch {
+        router: u32,
+        life: u64,
+        rank: RankId,
+        subscription: u64,
+        batch: Arc<KvBatch>,
+    },
+    /// A router's question reaches a worker.
+    Asked { router: u32, life: u64, ask: Ask },
+    /// An answer reaches a router: batches of a replay, or none if it failed.
+    Answered {
+        router: u32,
+        life: u64,
+        ask: AskId,
+        rank: RankId,
+        batches: Option<Vec<Arc<KvBatch>>>,
+    },
+    /// A subscription stands.
+    Subscribed {
+        router: u32,
+        life: u64,
+        rank: RankId,
+        subscription: u64,
+    },
+    /// A subscription broke, and the router notices.
+    Unsubscribed {
+        router: u32,
+        life: u64,
+        rank: RankId,
+        subscription: u64,
+    },
+    /// A router asks all workers how busy they are.
+    Poll { router: u32, life: u64 },
+    /// Time passes for a router.
+    Tick { router: u32, life: u64 },
+    /// A fault begins or ends.
+    Fault { fault: usize, ends: bool },
+    /// All is looked at.
+    Check,
+}
+
+/// Which life of an engine a stream belongs to, as far as routers can see: they cannot.
+pub(crate) const IDENTITY: Identity = Identity { engine: 0, agent: 0 };
+
+#[derive(Debug)]
+struct Entry {
+    at: Time,
+    number: u64,
+    due: Due,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Everything that is due.
+#[derive(Debug, Default)]
+pub(crate) struct Calendar {
+    entries: BinaryHeap<Reverse<Entry>>,
+    number: u64,
+}
+
+impl Calendar {
+    pub(crate) fn enter(&mut self, at: Time, due: Due) {
+        self.number += 1;
+        let number = self.number;
+        self.entries.push(Reverse(Entry { at, number, due }));
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.entries.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<(Time, Due)> {
+        self.entries.pop().map(|Reverse(entry)| (entry.at, entry.due))
+    }
+}
+
+/// A request's name for routers.
+pub(crate) fn request_id(call: CallNo, attempt: u32) -> RequestId {
+    RequestId::new(format!("{}.{attempt}", call.0))
+}

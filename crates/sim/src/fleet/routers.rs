@@ -1,0 +1,134 @@
+//! Routers, each with a feed, and what they know of workers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use homing_domain::{ModelName, RankId};
+use homing_feed::{ClearReach, Feed, Identity, Input, Recovery, Source};
+use homing_index::{Copies, Index, IndexConfig};
+use homing_load::RankSpec;
+use homing_profile::Time;
+use homing_router::{CacheView, NewRank, Router, RouterConfig};
+use homing_scheduler::policy::{UnknownPolicy, by_name};
+use homing_scheduler::{Adapters, Health, RankFacts};
+
+use super::calendar::IDENTITY;
+use super::setup::FleetSetup;
+use super::workers::Worker;
+
+/// A subscription to a rank's events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Subscription {
+    /// Never used twice.
+    pub(crate) id: u64,
+    pub(crate) stands: bool,
+}
+
+/// A router in one of its lives.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) number: u32,
+    pub(crate) life: u64,
+    pub(crate) router: Router,
+    pub(crate) feed: Feed,
+    pub(crate) subscriptions: BTreeMap<RankId, Subscription>,
+    /// Workers whose events do not come.
+    pub(crate) deaf_to: BTreeSet<u32>,
+    /// Workers that cannot be reached at all.
+    pub(crate) cut_from: BTreeSet<u32>,
+    /// Workers that it believes to be down.
+    pub(crate) believed_down: BTreeSet<u32>,
+    /// Whether it listens to events.
+    pub(crate) listens: bool,
+}
+
+impl Node {
+    pub(crate) fn new(setup: &FleetSetup, number: u32, life: u64) -> Result<Self, UnknownPolicy> {
+        let of = &setup.routers;
+        let seed = of.config.seed ^ (u64::from(number) << 32 | life);
+        let config = RouterConfig {
+            seed,
+            ..of.config.clone()
+        };
+        let ranks = setup.workers.count as usize * usize::from(setup.workers.engine.ranks);
+        let index = Index::new(IndexConfig {
+            // Each rank may have a draft beside it.
+            max_ranks: 2 * ranks,
+            ..IndexConfig::new(config.hasher)
+        });
+        let feed = Feed::new(homing_feed::FeedConfig { seed, ..of.feed }, index);
+        let policy = by_name(&of.policy)?;
+        let router = Router::new(&config, policy, feed.reader());
+        Ok(Self {
+            number,
+            life,
+            listens: of.view == CacheView::Events && router.uses_overlap(),
+            router,
+            feed,
+            subscriptions: BTreeMap::new(),
+            deaf_to: BTreeSet::new(),
+            cut_from: BTreeSet::new(),
+            believed_down: BTreeSet::new(),
+        })
+    }
+
+    /// A rank is there. Whether the router had room for it.
+    pub(crate) fn meet(&mut self, setup: &FleetSetup, rank: RankId, now: Time) -> Result<(), String> {
+        let engine = &setup.workers.engine;
+        let spec = RankSpec {
+            capacity: Some(engine.blocks.0),
+            max_sequences: Some(engine.max_running),
+            ..RankSpec::new(rank, setup.routers.timing.clone())
+        };
+        let facts = RankFacts {
+            adapters: Adapters::Any,
+            ..RankFacts::new(rank, model())
+        };
+        let view = setup.routers.view;
+        let new = NewRank { spec, facts, view };
+        self.router.rank_up(now, new).map_err(|error| error.to_string())?;
+        if self.listens {
+            let source = Source {
+                identity: Identity { ..IDENTITY },
+                recovery: Recovery::Replay,
+                clear_reach: ClearReach::Rank,
+                copies: Copies::Counted,
+            };
+            let input = Input::Discovered { rank, source };
+            self.feed.step(millis(now), input).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What it was told of a worker.
+    pub(crate) fn believe(&mut self, now: Time, worker: &Worker, up: bool) {
+        let number = worker.id.0;
+        let changed = if up {
+            self.believed_down.remove(&number)
+        } else {
+            self.believed_down.insert(number)
+        };
+        if !changed {
+            return;
+        }
+        let health = if up { Health::Up } else { Health::Down };
+        for rank in worker.ranks() {
+            // A rank that it does not know has no health.
+            let _ = self.router.rank_changed(now, rank, |facts| facts.health = health);
+        }
+    }
+
+    /// How good its views are is told to the router.
+    pub(crate) fn show_views(&self, now: Time) {
+        let statuses: Vec<_> = self.feed.statuses(millis(now)).collect();
+        self.router.views(&statuses);
+    }
+}
+
+/// The one model that the fleet serves.
+pub(crate) fn model() -> ModelName {
+    ModelName::from("model")
+}
+
+pub(crate) fn millis(now: Time) -> u64 {
+    now.0 / 1_000_000
+}

@@ -1,0 +1,91 @@
+//! Engines, and the streams of events that they publish.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use homing_domain::{DpRank, KvBatch, RankId, Sequence, WorkerId};
+use homing_engine::{ConfigError, Engine, RequestNo};
+use homing_profile::Time;
+
+use super::calls::CallNo;
+use super::setup::Drawn;
+
+/// A process with an engine.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) engine: Engine,
+    /// Whether it answers.
+    pub(crate) up: bool,
+    /// When the engine is looked at next.
+    pub(crate) wakes: Option<Time>,
+    /// How much slower than its timing it is, without faults.
+    pub(crate) slowdown: f64,
+    /// Of a thousand batches: lost, repeated, late.
+    pub(crate) loss: u32,
+    pub(crate) repeat: u32,
+    pub(crate) reorder: u32,
+    /// For each rank the last batches.
+    rings: Vec<VecDeque<Arc<KvBatch>>>,
+    ring: usize,
+}
+
+/// The number of an attempt, for engines.
+pub(crate) fn request_no(call: CallNo, attempt: u32) -> RequestNo {
+    RequestNo(call.0 << 8 | u64::from(attempt & 0xff))
+}
+
+/// The attempt of an engine's number.
+pub(crate) fn attempt_of(request: RequestNo) -> (CallNo, u32) {
+    (CallNo(request.0 >> 8), (request.0 & 0xff) as u32)
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, drawn: Drawn, ring: usize) -> Result<Self, ConfigError> {
+        let ranks = usize::from(drawn.config.ranks);
+        let mut engine = Engine::new(drawn.config)?;
+        engine.set_slowdown(drawn.slowdown);
+        Ok(Self {
+            id,
+            engine,
+            up: true,
+            wakes: None,
+            slowdown: drawn.slowdown,
+            loss: 0,
+            repeat: 0,
+            reorder: 0,
+            rings: vec![VecDeque::new(); ranks],
+            ring,
+        })
+    }
+
+    /// Its ranks.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = RankId> + use<> {
+        let worker = self.id;
+        (0..self.engine.config().ranks).map(move |dp| RankId { worker, dp: DpRank(dp) })
+    }
+
+    /// Keeps a batch for those who ask for it again.
+    pub(crate) fn keep(&mut self, dp: DpRank, batch: &Arc<KvBatch>) {
+        if let Some(ring) = self.rings.get_mut(usize::from(dp.0)).filter(|_| self.ring > 0) {
+            if ring.len() == self.ring {
+                ring.pop_front();
+            }
+            ring.push_back(batch.clone());
+        }
+    }
+
+    /// The batches from a number on, as far as they are still there.
+    pub(crate) fn replay(&self, dp: DpRank, from: Sequence) -> Vec<Arc<KvBatch>> {
+        let ring = self.rings.get(usize::from(dp.0)).into_iter().flatten();
+        ring.filter(|batch| batch.sequence >= from).cloned().collect()
+    }
+
+    /// It dies. Returns the requests that are lost. What it kept is lost too.
+    pub(crate) fn crash(&mut self) -> Vec<RequestNo> {
+        self.up = false;
+        self.wakes = None;
+        self.rings.iter_mut().for_each(VecDeque::clear);
+        self.engine.restart()
+    }
+}

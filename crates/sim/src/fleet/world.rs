@@ -1,0 +1,355 @@
+//! The loop: one thing after the other, each at its moment.
+
+use std::collections::BTreeMap;
+
+use homing_domain::WorkerId;
+use homing_engine::Outcome as Step;
+use homing_profile::{Millis, Time};
+use homing_scheduler::Decision;
+use homing_scheduler::policy::UnknownPolicy;
+use homing_trace::{Agenda, AgendaError, Conversations, Traffic, UnknownSession};
+use rustc_hash::FxHashMap;
+
+use super::calendar::{Calendar, Due};
+use super::calls::{Call, CallNo};
+use super::check::{Memory, Violation};
+use super::record::Record;
+use super::routers::{Node, millis};
+use super::setup::FleetSetup;
+use super::workers::Worker;
+use crate::Rng;
+
+/// How often routers are told that time passed, and how often if somebody waits.
+const TICK: Millis = Millis(100.0);
+const TICK_WAITING: Millis = Millis(20.0);
+/// How often routers see whether workers answer.
+pub(crate) const PROBE: Millis = Millis(1_000.0);
+/// How often all is looked at.
+const CHECK: Millis = Millis(1_000.0);
+/// After the last request and the last fault, how long routers have to recover their views.
+const AFTERWARDS: Millis = Millis(120_000.0);
+/// Without an end for so long after the last arrival, something hangs.
+const PATIENCE: Millis = Millis(3_600_000.0);
+/// Housekeeping of an index with each tick.
+const HOUSEKEEPING: u32 = 5_000;
+/// Requests of sessions that wait for earlier ones, and sessions that may go on.
+const SESSIONS: usize = 1 << 20;
+
+/// Why a world cannot be, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The policy is unknown.
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+    /// The engines cannot be.
+    #[error("the engines cannot be so: {0}")]
+    Engine(#[from] homing_engine::ConfigError),
+    /// The traffic has an error.
+    #[error(transparent)]
+    Traffic(#[from] AgendaError),
+    /// The traffic goes on with a session that never was.
+    #[error(transparent)]
+    Session(#[from] UnknownSession),
+    /// A router has no room.
+    #[error("a router has no room for a rank: {0}")]
+    Room(String),
+}
+
+/// What became of a world.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Requests that came.
+    pub requests: u64,
+    /// Steps of all engines.
+    pub steps: u64,
+    /// Times that a running request lost its blocks.
+    pub preemptions: u64,
+    /// A hash of all records: equal for equal worlds.
+    pub hash: u64,
+    /// When it ended.
+    pub ended: Time,
+    /// What must not be and was. Empty if all is well.
+    pub violations: Vec<Violation>,
+    /// How often what a router believed was compared with what an engine held.
+    pub compared: u64,
+    /// The last things that happened before the first violation, if they were asked for.
+    pub log: Vec<String>,
+}
+
+/// What is told of each request that is over: what became of it, and the last decision about it.
+pub type Observer<'a> = dyn FnMut(&Record, Option<&Decision>) + 'a;
+
+/// Whether decisions are kept until their request is over, to be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decisions {
+    /// They are.
+    Kept,
+    /// They are not.
+    #[default]
+    Dropped,
+}
+
+/// A fleet under traffic.
+#[derive(Debug)]
+pub struct World<I> {
+    pub(crate) setup: FleetSetup,
+    pub(crate) now: Time,
+    pub(crate) calendar: Calendar,
+    pub(crate) agenda: Agenda<I>,
+    pub(crate) conversations: Conversations,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) routers: Vec<Node>,
+    pub(crate) calls: FxHashMap<CallNo, Call>,
+    pub(crate) decided: BTreeMap<CallNo, Decision>,
+    pub(crate) decisions: Decisions,
+    pub(crate) rng: Rng,
+    pub(crate) memory: Memory,
+    pub(crate) log: super::log::Log,
+    pub(crate) impatience: u32,
+    pub(crate) subscriptions: u64,
+    pub(crate) outcome: Outcome,
+    /// Room for a step of an engine.
+    pub(crate) step: Step,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) over: Vec<(Record, CallNo)>,
+    /// When the last fault ends.
+    healed: Time,
+    last_arrival: Time,
+}
+
+impl<I: Traffic> World<I> {
+    /// A world before anything happened.
+    pub fn new(setup: FleetSetup, traffic: I) -> Result<Self, WorldError> {
+        let mut workers = Vec::new();
+        for number in 0..setup.workers.count {
+            workers.push(Worker::new(WorkerId(number), setup.worker(number), setup.workers.ring)?);
+        }
+        let mut world = Self {
+            now: Time::ZERO,
+            calendar: Calendar::default(),
+            agenda: Agenda::new(traffic, SESSIONS),
+            conversations: Conversations::new(SESSIONS),
+            workers,
+            routers: Vec::new(),
+            calls: FxHashMap::default(),
+            decided: BTreeMap::new(),
+            decisions: Decisions::Dropped,
+            rng: Rng::new(setup.seed),
+            memory: Memory::default(),
+            log: super::log::Log::default(),
+            impatience: 0,
+            subscriptions: 0,
+            outcome: Outcome::default(),
+            step: Step::default(),
+            tokens: Vec::new(),
+            over: Vec::new(),
+            healed: Time::ZERO,
+            last_arrival: Time::ZERO,
+            setup,
+        };
+        for number in 0..world.setup.routers.count {
+            let node = world.start_router(number, 0)?;
+            world.routers.push(node);
+        }
+        for fault in 0..world.setup.faults.len() {
+            let of = world.setup.faults[fault];
+            let ends = of.at + of.lasts;
+            world.healed = world.healed.max(ends);
+            world.calendar.enter(of.at, Due::Fault { fault, ends: false });
+            world.calendar.enter(ends, Due::Fault { fault, ends: true });
+        }
+        world.calendar.enter(Time::ZERO + CHECK, Due::Check);
+        Ok(world)
+    }
+
+    /// Keeps the last things that happen, to be printed when something is wrong.
+    #[must_use]
+    pub fn with_log(mut self) -> Self {
+        self.log = super::log::Log::kept();
+        self
+    }
+
+    /// Keeps decisions, to be shown to the observer.
+    #[must_use]
+    pub fn with_decisions(mut self) -> Self {
+        self.decisions = Decisions::Kept;
+        self
+    }
+
+    /// Runs to the end: until all requests are over, all faults are healed, and there was time to recover.
+    pub fn run(mut self, observe: &mut Observer<'_>) -> Result<Outcome, WorldError> {
+        let mut done_at: Option<Time> = None;
+        loop {
+            let arrival = self.agenda.due()?;
+            let next = self.calendar.next_at();
+            if let Some(at) = arrival.filter(|at| next.is_none_or(|next| *at <= next)) {
+                self.now = self.now.max(at);
+                self.last_arrival = self.now;
+                self.arrive()?;
+            } else {
+                let Some((at, due)) = self.calendar.take() else { break };
+                self.now = self.now.max(at);
+                self.happen(due)?;
+            }
+            while let Some((record, call)) = self.over.pop() {
+                observe(&record, self.decided.remove(&call).as_ref());
+            }
+            if !self.memory.violations.is_empty() {
+                break;
+            }
+            let idle = self.calls.is_empty() && self.agenda.due()?.is_none();
+            if !idle || self.now < self.healed {
+                done_at = None;
+                let hangs = self.now.since(self.last_arrival.max(self.healed)).0 > PATIENCE.0;
+                if hangs && self.agenda.due()?.is_none() {
+                    break;
+                }
+            } else if self.now.since(*done_at.get_or_insert(self.now)).0 >= self.afterwards().0 {
+                break;
+            }
+        }
+        self.check_end();
+        let mut outcome = self.outcome;
+        outcome.ended = self.now;
+        outcome.violations = self.memory.violations;
+        outcome.compared = self.memory.compared;
+        outcome.log = self.log.take();
+        Ok(outcome)
+    }
+
+    /// Without faults there is nothing to recover from but what is under way.
+    fn afterwards(&self) -> Millis {
+        if self.setup.faults.is_empty() {
+            Millis(self.setup.links.event_lag.0 * 2.0 + 1_000.0)
+        } else {
+            AFTERWARDS
+        }
+    }
+
+    fn happen(&mut self, due: Due) -> Result<(), WorldError> {
+        match due {
+            Due::Wake { worker } => {
+                if self.workers[worker as usize].wakes == Some(self.now) {
+                    self.workers[worker as usize].wakes = None;
+                    self.poke(worker);
+                }
+            }
+            Due::Dispatched { call, attempt } => self.dispatched(call, attempt),
+            Due::Progress { call, attempt, tokens } => self.progress(call, attempt, tokens),
+            Due::Finished { call, attempt, cached } => self.finished(call, attempt, cached),
+            Due::Broken { call, attempt } => self.broken(call, attempt),
+            Due::GivenUp { call } => self.given_up(call),
+            Due::Batch {
+                router,
+                life,
+                rank,
+                subscription,
+                batch,
+            } => self.heard((router, life), rank, subscription, &batch),
+            Due::Asked { router, life, ask } => self.asked((router, life), ask),
+            Due::Answered {
+                router,
+                life,
+                ask,
+                rank,
+                batches,
+            } => self.answered((router, life), ask, rank, batches),
+            Due::Subscribed {
+                router,
+                life,
+                rank,
+                subscription,
+            } => self.subscribed((router, life), rank, subscription),
+            Due::Unsubscribed {
+                router,
+                life,
+                rank,
+                subscription,
+            } => self.unsubscribed((router, life), rank, subscription),
+            Due::Poll { router, life } => self.poll((router, life)),
+            Due::Tick { router, life } => self.tick((router, life)),
+            Due::Fault { fault, ends } => self.fault(fault, ends)?,
+            Due::Check => {
+                self.check();
+                self.calendar.enter(self.now + CHECK, Due::Check);
+            }
+        }
+        Ok(())
+    }
+
+    /// A router begins a life, and meets all workers.
+    pub(crate) fn start_router(&mut self, number: u32, life: u64) -> Result<Node, WorldError> {
+        let mut node = Node::new(&self.setup, number, life)?;
+        for worker in &self.workers {
+            for rank in worker.ranks() {
+                node.meet(&self.setup, rank, self.now).map_err(WorldError::Room)?;
+            }
+        }
+        if node.listens {
+            for worker in 0..self.workers.len() {
+                let ranks: Vec<_> = self.workers[worker].ranks().collect();
+                for rank in ranks {
+                    self.subscribe(&mut node, rank);
+                }
+            }
+        }
+        self.calendar.enter(self.now + TICK, Due::Tick { router: number, life });
+        self.calendar
+            .enter(self.now + PROBE, Due::Poll { router: number, life });
+        Ok(node)
+    }
+
+    /// The router of this number, if it still is in this life.
+    pub(crate) fn node(&mut self, (router, life): (u32, u64)) -> Option<&mut Node> {
+        self.routers.get_mut(router as usize).filter(|node| node.life == life)
+    }
+
+    fn tick(&mut self, of: (u32, u64)) {
+        let now = self.now;
+        let Some(node) = self.node(of) else { return };
+        if node.listens {
+            // A tick refuses nobody.
+            let _ = node.feed.step(millis(now), homing_feed::Input::Tick);
+            node.feed.maintain(HOUSEKEEPING);
+            node.show_views(now);
+        }
+        node.router.tick(now);
+        let waits = node.router.waiting() > 0;
+        let (router, life) = of;
+        self.carry_out(router);
+        let again = if waits { TICK_WAITING } else { TICK };
+        self.calendar.enter(now + again, Due::Tick { router, life });
+        self.effects(router);
+    }
+
+    /// A router sees which workers answer and how busy they are.
+    fn poll(&mut self, of: (u32, u64)) {
+        let (now, wants_load) = (self.now, self.setup.links.poll.0 > 0.0);
+        let Some(node) = self.routers.get_mut(of.0 as usize).filter(|node| node.life == of.1) else {
+            return;
+        };
+        for worker in &self.workers {
+            let up = worker.up && !node.cut_from.contains(&worker.id.0);
+            node.believe(now, worker, up);
+            if up && wants_load {
+                for rank in worker.ranks() {
+                    let Some(load) = worker.engine.load(rank.dp) else {
+                        continue;
+                    };
+                    let report = homing_load::Report {
+                        at: now,
+                        running: load.running,
+                        waiting: load.waiting,
+                        used_blocks: load.blocks.active,
+                    };
+                    // A rank that it does not know has nothing to report.
+                    let _ = node.router.report(now, rank, report);
+                }
+            }
+        }
+        let again = if wants_load { self.setup.links.poll } else { PROBE };
+        let (router, life) = of;
+        self.calendar.enter(now + again, Due::Poll { router, life });
+        self.effects(router);
+    }
+}
