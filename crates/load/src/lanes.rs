@@ -48,10 +48,6 @@ pub struct Lanes {
 impl Lanes {
     /// Puts into `wait` how long a request that needs so many blocks would wait on each until it is begun.
     #[inline]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "a plain loop over arrays becomes vector instructions"
-    )]
     pub fn wait(&self, now: Since, blocks: &Row, wait: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {
@@ -78,10 +74,6 @@ impl Lanes {
 
     /// Adds what prefills take that take so long by the profile, times `weight`.
     #[inline]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "a plain loop over arrays becomes vector instructions"
-    )]
     pub fn add_prefill(&self, weight: f32, prefill: &Row, cost: &mut Row) {
         for at in 0..WIDTH {
             cost[at] += weight * prefill[at] * self.factor[at];
