@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use dynamo_kv_router::indexer::{LowerTierMatchDetails, MatchDetails, TieredMatchDetails};
+use dynamo_kv_router::indexer::{MatchDetails, TieredMatchDetails};
 use dynamo_kv_router::protocols::{
     PrefillLoadHint, RoutingConstraints, StorageTier, WorkerConfigLike, WorkerId, WorkerWithDpRank,
 };
@@ -87,7 +87,11 @@ impl State {
         });
         let live = live.collect();
         let mut part = |left: &mut u32, share: f64| {
-            let some = if rng.chance(share) { rng.below(*left as usize + 1) as u32 } else { 0 };
+            let some = if rng.chance(share) {
+                rng.below(*left as usize + 1) as u32
+            } else {
+                0
+            };
             *left -= some;
             some
         };
@@ -108,8 +112,13 @@ impl State {
             ranks,
             live,
             held,
-            labels: (0..ranks).map(|_| (0..3).filter(|_| rng.chance(0.4)).collect()).collect(),
-            preferred: (0..3).filter(|_| rng.chance(0.1)).map(|label| (label, 0.5 - label as f32 * 0.4)).collect(),
+            labels: (0..ranks)
+                .map(|_| (0..3).filter(|_| rng.chance(0.4)).collect())
+                .collect(),
+            preferred: (0..3)
+                .filter(|_| rng.chance(0.1))
+                .map(|label| (label, 0.5 - label as f32 * 0.4))
+                .collect(),
             family: rng.below(4),
             tokens,
             config,
@@ -118,7 +127,11 @@ impl State {
                 prefill_load_scale: rng.chance(0.1).then_some(2.0),
                 ..RouterConfigOverride::default()
             },
-            work: if rng.chance(0.1) { PromptWork::None } else { PromptWork::Counts },
+            work: if rng.chance(0.1) {
+                PromptWork::None
+            } else {
+                PromptWork::Counts
+            },
         }
     }
 
@@ -175,16 +188,24 @@ impl State {
                 tiered.device.overlap_scores.scores.insert(worker, held[0]);
             }
             for (tier, blocks) in [(StorageTier::HostPinned, held[1]), (StorageTier::Disk, held[2])] {
-                let details = tiered.lower_tier.entry(tier).or_insert_with(LowerTierMatchDetails::default);
+                let details = tiered.lower_tier.entry(tier).or_default();
                 details.hits.insert(worker, blocks as usize);
             }
         }
         let overlap = OverlapAnalysis::new(&self.config, BLOCK_TOKENS as u32, &tiered).signals();
-        let mut request = request(self.tokens, Self::names(self.family, self.tokens / BLOCK_TOKENS), overlap);
+        let mut request = request(
+            self.tokens,
+            Self::names(self.family, self.tokens / BLOCK_TOKENS),
+            overlap,
+        );
         request.track_prefill_tokens = self.work == PromptWork::Counts;
         request.router_config_override = Some(self.overrides.clone());
         request.routing_constraints = RoutingConstraints {
-            preferred_taints: self.preferred.iter().map(|(label, weight)| (Self::label(*label), *weight)).collect(),
+            preferred_taints: self
+                .preferred
+                .iter()
+                .map(|(label, weight)| (Self::label(*label), *weight))
+                .collect(),
             ..RoutingConstraints::default()
         };
         request
@@ -207,7 +228,8 @@ impl State {
             let tiers = [device, device + host, device + host + disk, device + host + disk];
             overlap.set(place, Depths { tiers, booked: 0 });
         }
-        let keys = |family, blocks| -> Vec<BlockKey> { Self::names(family, blocks).into_iter().map(BlockKey).collect() };
+        let keys =
+            |family, blocks| -> Vec<BlockKey> { Self::names(family, blocks).into_iter().map(BlockKey).collect() };
         for (at, (rank, family, blocks, uncached, decoding)) in self.live.iter().enumerate() {
             let tokens = Tokens((blocks * BLOCK_TOKENS) as u32);
             let booking = Booking {
@@ -227,7 +249,10 @@ impl State {
         }
         let keys = keys(self.family, self.tokens / BLOCK_TOKENS);
         overlap.take_booked(&load, &keys);
-        let preferred = self.preferred.iter().map(|(label, weight)| (names(label), f64::from(*weight)));
+        let preferred = self
+            .preferred
+            .iter()
+            .map(|(label, weight)| (names(label), f64::from(*weight)));
         let wanted = Wanted {
             preferred: preferred.collect(),
             ..Wanted::default()
@@ -279,17 +304,28 @@ fn blocks_chooses_as_dynamo_does() {
         let state = State::draw(&mut rng);
         let theirs = state.theirs(seed);
         let (ours, candidates) = state.ours(seed);
-        let cost = |worker: u64| candidates.iter().find(|of| u64::from(of.rank.worker.0) == worker).map(|of| of.cost);
+        let cost = |worker: u64| {
+            candidates
+                .iter()
+                .find(|of| u64::from(of.rank.worker.0) == worker)
+                .map(|of| of.cost)
+        };
         let least = candidates.iter().map(|of| of.cost).fold(f64::INFINITY, f64::min);
         assert_eq!(candidates.len(), state.ranks);
         assert_eq!(cost(ours), Some(least), "state {seed}");
-        assert_eq!(cost(theirs), Some(least), "state {seed}: {theirs} and not {ours}: {candidates:#?}");
+        assert_eq!(
+            cost(theirs),
+            Some(least),
+            "state {seed}: {theirs} and not {ours}: {candidates:#?}"
+        );
         let equal = candidates.iter().filter(|of| of.cost.total_cmp(&least).is_eq()).count();
         match equal {
             1 => same += 1,
             _ => ties += 1,
         }
     }
-    println!("{STATES} states: {same} with one best rank, chosen by both; {ties} with several, of which both chose one");
+    println!(
+        "{STATES} states: {same} with one best rank, chosen by both; {ties} with several, of which both chose one"
+    );
     assert!(same > STATES / 2 && ties > 0, "{same} {ties}");
 }

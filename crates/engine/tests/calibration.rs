@@ -281,25 +281,22 @@ fn run(world: World) -> Went {
     let mut wakes: BTreeSet<(Time, usize)> = BTreeSet::new();
     while number < REQUESTS {
         let wake = wakes.first().copied().filter(|(at, _)| *at < arrival);
-        let (now, at) = match wake {
-            Some(wake) => {
-                wakes.remove(&wake);
-                wake
+        let (now, at) = if let Some(wake) = wake {
+            wakes.remove(&wake);
+            wake
+        } else {
+            if arrival.since(ticked).0 >= 1_000.0 {
+                router.load.tick(arrival);
+                ticked = arrival;
             }
-            None => {
-                if arrival.since(ticked).0 >= 1_000.0 {
-                    router.load.tick(arrival);
-                    ticked = arrival;
-                }
-                let (tokens, output) = (rng.prompt(), rng.size(20.0, 500.0));
-                let place = router.ask(number, &tokens, output, arrival, rng.next());
-                let request = Request::plain(u64::from(number), tokens, output);
-                engines[place.index()].submit(request).expect("the request is right");
-                let now = arrival;
-                number += 1;
-                arrival = arrival + Millis(-(1.0 - rng.share()).ln() * 1_000.0 / world.rate);
-                (now, place.index())
-            }
+            let now = arrival;
+            let (tokens, output) = (rng.prompt(), rng.size(20.0, 500.0));
+            let place = router.ask(number, &tokens, output, now, rng.next());
+            let request = Request::plain(u64::from(number), tokens, output);
+            engines[place.index()].submit(request).expect("the request is right");
+            number += 1;
+            arrival = arrival + Millis(-(1.0 - rng.share()).ln() * 1_000.0 / world.rate);
+            (now, place.index())
         };
         while engines[at].poll(now, &mut outcome) {
             router.hear(at, &outcome);
