@@ -1,8 +1,8 @@
 //! What does a decision over all ranks read? The few numbers of each rank that predictions need, 64 ranks beside each
 //! other, so that one instruction works on several and a loop is long enough for the compiler to see it.
 //!
-//! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::wait`] is its backlog or its wait for
-//! space, whichever is longer, and [`Lanes::add_decode`] what one more sequence costs those that decode.
+//! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::cost`] is made of its backlog or
+//! its wait for space, whichever is longer, its factor, and what one more sequence costs those that decode.
 //!
 //! Moments are kept as milliseconds from a base that moves along, because `f32` counts milliseconds exactly for a few hours only.
 
@@ -45,38 +45,52 @@ pub struct Lanes {
     kinds: [u32; WIDTH],
 }
 
+/// What some ranks beside each other would compute and load themselves for a request.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its prompt, by the profile.
+    pub prefill: Row,
+    /// KV from lower tiers.
+    pub onboard: Row,
+    /// Blocks that it needs.
+    pub blocks: Row,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            prefill: [0.0; WIDTH],
+            onboard: [0.0; WIDTH],
+            blocks: [0.0; WIDTH],
+        }
+    }
+}
+
+/// What parts of a prediction weigh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// The prefill.
+    pub prefill: f32,
+    /// What it does to those that decode.
+    pub decode: f32,
+}
+
 impl Lanes {
-    /// Puts into `wait` how long a request that needs so many blocks would wait on each until it is begun.
+    /// The cost of a request on each: until it is begun, its prefill, what it loads, and what it does to those that decode if it has
+    /// so much context. One loop over arrays, so that the compiler makes vector instructions of it.
     #[inline]
-    pub fn wait(&self, now: Since, blocks: &Row, wait: &mut Row) {
+    pub fn cost(&self, now: Since, own: &Own, weights: Weights, context: f32, cost: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {
             let elapsed = greater(now.0 - self.head_since[at], 0.0);
             let limit = greater(overdue * self.head[at], grace);
             let done = lesser(elapsed, self.head[at]);
             let done = if elapsed > limit { 0.0 } else { done };
-            let space = greater(blocks[at] - self.free[at], 0.0) * self.block_ms[at];
-            wait[at] = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
-        }
-    }
-
-    /// Adds what another sequence of so much context costs those that decode, in each step and all together, times `weight`.
-    #[inline]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "a plain loop over arrays becomes vector instructions"
-    )]
-    pub fn add_decode(&self, weight: f32, context: f32, cost: &mut Row) {
-        for at in 0..WIDTH {
-            cost[at] += weight * (self.decode_base[at] + self.decode_token[at] * context);
-        }
-    }
-
-    /// Adds what prefills take that take so long by the profile, times `weight`.
-    #[inline]
-    pub fn add_prefill(&self, weight: f32, prefill: &Row, cost: &mut Row) {
-        for at in 0..WIDTH {
-            cost[at] += weight * prefill[at] * self.factor[at];
+            let space = greater(own.blocks[at] - self.free[at], 0.0) * self.block_ms[at];
+            let wait = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
+            let prefill = weights.prefill * own.prefill[at] * self.factor[at];
+            let decode = weights.decode * (self.decode_base[at] + self.decode_token[at] * context);
+            cost[at] = wait + prefill + own.onboard[at] + decode;
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use homing_load::lanes::WIDTH;
-use homing_load::{Lanes, Place, Row};
+use homing_load::lanes::{self, WIDTH};
+use homing_load::{Lanes, Place};
 
 use crate::decision::Terms;
 use crate::policy::predict::{Own, Prediction, predict};
@@ -111,8 +111,15 @@ impl Weights {
 /// The cost of every rank on which nothing is awaited, several at a time.
 fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
+    let narrow = lanes::Weights {
+        prefill: weights.prefill as f32,
+        decode: weights.decode as f32,
+    };
     let known = scene.memo.all(scene);
-    let mut own = OwnRows::default();
+    let mut own = OwnRows {
+        rows: lanes::Own::default(),
+        told_apart: true,
+    };
     let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
         let eligible = scene.eligible.word(at);
@@ -120,11 +127,9 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
             continue;
         }
         own.fill(scene, known, lanes, at * WIDTH);
-        lanes.wait(now, &own.blocks, &mut cost);
-        lanes.add_prefill(weights.prefill as f32, &own.prefill, &mut cost);
-        lanes.add_decode(weights.decode as f32, context, &mut cost);
-        for ((sum, cost), onboard) in costs.iter_mut().zip(&cost).zip(&own.onboard) {
-            *sum = f64::from(*cost + *onboard);
+        lanes.cost(now, &own.rows, narrow, context, &mut cost);
+        for (wide, cost) in costs.iter_mut().zip(&cost) {
+            *wide = f64::from(*cost);
         }
         for excluded in bits_of(!eligible) {
             costs[excluded] = f64::INFINITY;
@@ -134,19 +139,9 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
 
 /// What some ranks beside each other compute and load themselves.
 struct OwnRows {
-    prefill: Row,
-    onboard: Row,
-    blocks: Row,
-}
-
-impl Default for OwnRows {
-    fn default() -> Self {
-        Self {
-            prefill: [0.0; WIDTH],
-            onboard: [0.0; WIDTH],
-            blocks: [0.0; WIDTH],
-        }
-    }
+    rows: lanes::Own,
+    /// Some lanes are not as those of a rank that holds nothing.
+    told_apart: bool,
 }
 
 impl OwnRows {
@@ -154,20 +149,18 @@ impl OwnRows {
     #[inline]
     fn fill(&mut self, scene: &Scene<'_>, known: &[Cell<Own>], lanes: &Lanes, first: usize) {
         let kinds = scene.load.timings().len();
-        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
-        self.prefill = [nothing.prefill; WIDTH];
-        self.onboard = [nothing.onboard; WIDTH];
-        self.blocks = [nothing.blocks; WIDTH];
+        if self.told_apart {
+            self.all_alike(known);
+        }
         let held = scene.overlap.from(first);
         let held = &held[..held.len().min(WIDTH)];
-        for (part, of) in held.chunks(8).enumerate() {
-            if of.iter().all(|of| *of == 0) && kinds == 1 {
-                continue;
-            }
-            for (lane, of) in of.iter().enumerate() {
-                self.set(part * 8 + lane, usize::from(*of), known, kinds, lanes);
+        let (parts, rest) = held.as_chunks::<8>();
+        for (part, of) in parts.iter().enumerate() {
+            if *of != [0; 8] || kinds > 1 {
+                self.tell_apart(part * 8, of, known, kinds, lanes);
             }
         }
+        self.tell_apart(parts.len() * 8, rest, known, kinds, lanes);
         if kinds > 1 {
             for lane in held.len()..WIDTH {
                 self.set(lane, 0, known, kinds, lanes);
@@ -175,12 +168,28 @@ impl OwnRows {
         }
     }
 
+    /// As if nobody held anything, and all were of the first kind.
+    fn all_alike(&mut self, known: &[Cell<Own>]) {
+        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
+        self.rows.prefill = [nothing.prefill; WIDTH];
+        self.rows.onboard = [nothing.onboard; WIDTH];
+        self.rows.blocks = [nothing.blocks; WIDTH];
+        self.told_apart = false;
+    }
+
+    fn tell_apart(&mut self, first: usize, of: &[u16], known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
+        for (lane, of) in of.iter().enumerate() {
+            self.set(first + lane, usize::from(*of), known, kinds, lanes);
+        }
+    }
+
     #[inline]
     fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
         let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
-        self.prefill[lane] = own.prefill;
-        self.onboard[lane] = own.onboard;
-        self.blocks[lane] = own.blocks;
+        self.rows.prefill[lane] = own.prefill;
+        self.rows.onboard[lane] = own.onboard;
+        self.rows.blocks[lane] = own.blocks;
+        self.told_apart = true;
     }
 }
 
