@@ -79,6 +79,10 @@ impl Lanes {
     /// The cost of a request on each: until it is begun, its prefill, what it loads, and what it does to those that decode if it has
     /// so much context. One loop over arrays, so that the compiler makes vector instructions of it.
     #[inline]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "a plain loop over arrays becomes vector instructions"
+    )]
     pub fn cost(&self, now: Since, own: &Own, weights: Weights, context: f32, cost: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {

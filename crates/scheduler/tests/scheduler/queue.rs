@@ -266,7 +266,8 @@ proptest! {
     #[test]
     fn shares_are_those_of_the_quanta(
         classes in prop::collection::vec(1..9_u32, 2..4),
-        tenants in prop::collection::vec((1..9_u32, 1..400_u32), 2..5),
+        // So that one request is a small part of what 10,000 take: shares are exact up to one request.
+        tenants in prop::collection::vec((1..9_u32, 50..400_u32), 2..5),
     ) {
         let specs = classes.iter().map(|quantum| class("c", *quantum, Order::FirstCome));
         let mut queue = Queue::new(specs.collect(), all());
