@@ -15,6 +15,7 @@ use crate::args::Size;
 use crate::measure::{clock_ns, p50_p99};
 use crate::report::{About, Better, Report, section};
 use crate::rng::Rng;
+use homing_scheduler::policy::NAMES;
 use ours::Ours;
 use peer::Dynamo;
 use traffic::{ASKED, Traffic};
@@ -74,6 +75,7 @@ pub fn case(ranks: usize, tokens: usize) -> String {
 
 /// Measures everything.
 pub fn run(size: Size, report: &mut Report) {
+    policies(size, report);
     for ranks in RANKS {
         for tokens in TOKENS {
             let case = case(ranks, tokens);
@@ -94,6 +96,24 @@ pub fn run(size: Size, report: &mut Report) {
                     together(&contenders, work, &case, size, report);
                 }
             }
+        }
+    }
+}
+
+/// The decision alone by each of our policies: not only the default should be quick.
+fn policies(size: Size, report: &mut Report) {
+    let traffic = Traffic::new(512, MIDDLE, &mut Rng::new(3));
+    for policy in NAMES {
+        // `direct` wants each request to name its worker.
+        if policy != "direct" {
+            let ours = Ours::new(&traffic, policy);
+            alone(
+                &[&ours],
+                Work::Decide,
+                &format!("512 ranks, policy {policy}"),
+                size,
+                report,
+            );
         }
     }
 }
@@ -132,7 +152,10 @@ fn alone(contenders: &[&dyn Contender], work: Work, case: &str, size: Size, repo
 /// Thousands in a second on one thread and on two that share the state.
 fn together(contenders: &[&dyn Contender], work: Work, case: &str, size: Size, report: &mut Report) {
     for threads in [1, 2] {
-        let mut figures: Vec<_> = contenders.iter().map(|contender| (contender.name(), Vec::new())).collect();
+        let mut figures: Vec<_> = contenders
+            .iter()
+            .map(|contender| (contender.name(), Vec::new()))
+            .collect();
         for _ in 0..size.pick(5, 1) {
             for (contender, figure) in contenders.iter().zip(&mut figures) {
                 figure.1.push(rate(*contender, work, threads, size.pick(20, 1)));

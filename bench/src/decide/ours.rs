@@ -79,7 +79,11 @@ impl<'a> Ours<'a> {
             let mut facts = RankFacts::new(RankId::new(worker, 0), model.clone());
             facts.knowledge = Knowledge::Exact;
             fleet.set(place, facts);
-            slots.push(index.add_rank(RankId::new(worker, 0), Copies::Counted).expect("there is room"));
+            slots.push(
+                index
+                    .add_rank(RankId::new(worker, 0), Copies::Counted)
+                    .expect("there is room"),
+            );
         }
         for (rank, prompt) in &traffic.stored {
             let contents = traffic.prompts[*prompt].chunks_exact(BLOCK_TOKENS);
@@ -123,7 +127,8 @@ impl<'a> Ours<'a> {
         let state = &mut *self.state.lock().expect("nobody panicked");
         for (at, live) in traffic.live.iter().enumerate() {
             let mut keys = Vec::new();
-                self.hasher.keys(&Prompt::text(&traffic.prompts[live.prompt], SIZE), &mut keys);
+            self.hasher
+                .keys(&Prompt::text(&traffic.prompts[live.prompt], SIZE), &mut keys);
             let tokens = traffic.prompts[live.prompt].len() as u32;
             let booking = Booking {
                 id: RequestId::new(format!("live {at}")),
@@ -135,7 +140,10 @@ impl<'a> Ours<'a> {
                 adapter: None,
                 work: PromptWork::Counts,
             };
-            let ticket = state.load.book(booking, Time(state.now - 1_000_000)).expect("there is room");
+            let ticket = state
+                .load
+                .book(booking, Time(state.now - 1_000_000))
+                .expect("there is room");
             if live.decoding {
                 state.load.prefill_done(ticket, Time(state.now - 500_000));
             }

@@ -30,8 +30,9 @@ use super::{Contender, Seat, Work};
 pub const DYNAMO: &str = "dynamo";
 
 /// A worker of one rank.
-#[derive(Default)]
-pub struct Worker;
+struct Worker {
+    blocks: u64,
+}
 
 impl WorkerConfigLike for Worker {
     fn data_parallel_start_rank(&self) -> u32 {
@@ -47,7 +48,7 @@ impl WorkerConfigLike for Worker {
     }
 
     fn total_kv_blocks(&self) -> Option<u64> {
-        Some(32_768)
+        Some(self.blocks)
     }
 }
 
@@ -80,10 +81,18 @@ impl<'a> Dynamo<'a> {
         let sequences =
             ActiveSequencesMultiWorker::new(NoopSequencePublisher, BLOCK_TOKENS, ranges, false, 0, "aggregated");
         let mut tree = Tree::new();
-        tree.apply(traffic.stored.iter().map(|(rank, prompt)| stored(*rank, &traffic.prompts[*prompt])).collect());
+        tree.apply(
+            traffic
+                .stored
+                .iter()
+                .map(|(rank, prompt)| stored(*rank, &traffic.prompts[*prompt]))
+                .collect(),
+        );
         let dynamo = Self {
             traffic,
-            workers: (0..traffic.ranks as u64).map(|worker| (worker, Worker)).collect(),
+            workers: (0..traffic.ranks as u64)
+                .map(|worker| (worker, Worker { blocks: 32_768 }))
+                .collect(),
             selector: DefaultWorkerSelector::new(Some(config.clone()), "aggregated"),
             config,
             sequences,
@@ -136,7 +145,8 @@ impl<'a> Dynamo<'a> {
             Instant::now(),
             &mut request.worker_loads,
         );
-        let input = WorkerSelectionInput::configured(&self.workers, request, request.eligibility(), BLOCK_TOKENS as u32);
+        let input =
+            WorkerSelectionInput::configured(&self.workers, request, request.eligibility(), BLOCK_TOKENS as u32);
         let chosen = self.selector.select_worker(input).expect("everyone is eligible");
         (chosen.worker.worker_id, chosen.cached_tokens)
     }
@@ -168,7 +178,9 @@ impl Contender for Dynamo<'_> {
             dynamo: self,
             requests: requests.collect(),
             loads: Loads::default(),
-            ids: (0..self.traffic.asked.len()).map(|at| format!("asked {at} of {thread}")).collect(),
+            ids: (0..self.traffic.asked.len())
+                .map(|at| format!("asked {at} of {thread}"))
+                .collect(),
         })
     }
 }
@@ -231,11 +243,14 @@ fn contents(tokens: &[u32]) -> Vec<LocalBlockHash> {
 fn stored(rank: usize, tokens: &[u32]) -> RouterEvent {
     let contents = contents(tokens);
     let names = compute_seq_hash_for_block(&contents);
-    let blocks = contents.iter().zip(names).map(|(content, name)| KvCacheStoredBlockData {
-        block_hash: ExternalSequenceBlockHash(name),
-        tokens_hash: *content,
-        mm_extra_info: None,
-    });
+    let blocks = contents
+        .iter()
+        .zip(names)
+        .map(|(content, name)| KvCacheStoredBlockData {
+            block_hash: ExternalSequenceBlockHash(name),
+            tokens_hash: *content,
+            mm_extra_info: None,
+        });
     let data = KvCacheEventData::Stored(KvCacheStoreData {
         parent_hash: None,
         start_position: None,

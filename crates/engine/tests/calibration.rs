@@ -104,9 +104,9 @@ impl Router {
             let rank = RankId::new(worker, 0);
             let mut spec = RankSpec::new(rank, timing(world.profile));
             (spec.capacity, spec.max_sequences) = (Some(20_000), Some(256));
-            let place = load.add_rank(spec, Time::ZERO).unwrap();
+            let place = load.add_rank(spec, Time::ZERO).expect("there is room");
             fleet.set(place, RankFacts::new(rank, model.clone()));
-            slots.push(index.add_rank(rank, Copies::Counted).unwrap());
+            slots.push(index.add_rank(rank, Copies::Counted).expect("there is room"));
         }
         Self {
             profile: timing(world.profile),
@@ -114,7 +114,7 @@ impl Router {
             fleet,
             index,
             slots,
-            scheduler: Scheduler::new(by_name(world.policy).unwrap()),
+            scheduler: Scheduler::new(by_name(world.policy).expect("it exists")),
             room: Room::default(),
             answer: Answer::default(),
             overlap: Overlap::default(),
@@ -160,7 +160,10 @@ impl Router {
             load: &self.load,
             overlap: &self.overlap,
         };
-        let decision = self.scheduler.decide(&view, &ask, Draw(draw), &mut self.room).unwrap();
+        let decision = self
+            .scheduler
+            .decide(&view, &ask, Draw(draw), &mut self.room)
+            .expect("all are eligible");
         let place = decision.chosen.place;
         let spared = decision.chosen.depths.spared() * BLOCK.get();
         let cached = Tokens(spared.min(prompt.0 - 1));
@@ -176,7 +179,7 @@ impl Router {
         };
         self.scheduler.commit(&ask, place, now);
         let live = Live {
-            ticket: self.load.book(booking, now).unwrap(),
+            ticket: self.load.book(booking, now).expect("there is room"),
             place,
             asked: now,
             predicted: decision.chosen.first_token,
@@ -191,7 +194,7 @@ impl Router {
 
     fn hear(&mut self, at: usize, outcome: &Outcome) {
         for change in outcome.events.iter().flat_map(|events| &events.batch.changes) {
-            if let Applied::Cleared(slot) = self.index.apply(self.slots[at], change).unwrap() {
+            if let Applied::Cleared(slot) = self.index.apply(self.slots[at], change).expect("the slot lives") {
                 self.slots[at] = slot;
             }
         }
@@ -265,7 +268,7 @@ fn engine(style: Style) -> Engine {
             ..EngineConfig::sglang(Blocks(320_000), timing(1.0))
         },
     };
-    Engine::new(config).unwrap()
+    Engine::new(config).expect("the configuration is right")
 }
 
 fn run(world: World) -> Went {
@@ -278,25 +281,22 @@ fn run(world: World) -> Went {
     let mut wakes: BTreeSet<(Time, usize)> = BTreeSet::new();
     while number < REQUESTS {
         let wake = wakes.first().copied().filter(|(at, _)| *at < arrival);
-        let (now, at) = match wake {
-            Some(wake) => {
-                wakes.remove(&wake);
-                wake
+        let (now, at) = if let Some(wake) = wake {
+            wakes.remove(&wake);
+            wake
+        } else {
+            if arrival.since(ticked).0 >= 1_000.0 {
+                router.load.tick(arrival);
+                ticked = arrival;
             }
-            None => {
-                if arrival.since(ticked).0 >= 1_000.0 {
-                    router.load.tick(arrival);
-                    ticked = arrival;
-                }
-                let (tokens, output) = (rng.prompt(), rng.size(20.0, 500.0));
-                let place = router.ask(number, &tokens, output, arrival, rng.next());
-                let request = Request::plain(u64::from(number), tokens, output);
-                engines[place.index()].submit(request).unwrap();
-                let now = arrival;
-                number += 1;
-                arrival = arrival + Millis(-(1.0 - rng.share()).ln() * 1_000.0 / world.rate);
-                (now, place.index())
-            }
+            let now = arrival;
+            let (tokens, output) = (rng.prompt(), rng.size(20.0, 500.0));
+            let place = router.ask(number, &tokens, output, now, rng.next());
+            let request = Request::plain(u64::from(number), tokens, output);
+            engines[place.index()].submit(request).expect("the request is right");
+            number += 1;
+            arrival = arrival + Millis(-(1.0 - rng.share()).ln() * 1_000.0 / world.rate);
+            (now, place.index())
         };
         while engines[at].poll(now, &mut outcome) {
             router.hear(at, &outcome);

@@ -1,8 +1,8 @@
 //! What does a decision over all ranks read? The few numbers of each rank that predictions need, 64 ranks beside each
 //! other, so that one instruction works on several and a loop is long enough for the compiler to see it.
 //!
-//! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::wait`] is its backlog or its wait for
-//! space, whichever is longer, and [`Lanes::add_decode`] what one more sequence costs those that decode.
+//! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::cost`] is made of its backlog or
+//! its wait for space, whichever is longer, its factor, and what one more sequence costs those that decode.
 //!
 //! Moments are kept as milliseconds from a base that moves along, because `f32` counts milliseconds exactly for a few hours only.
 
@@ -45,46 +45,47 @@ pub struct Lanes {
     kinds: [u32; WIDTH],
 }
 
+/// What some ranks beside each other would compute and load themselves for a request.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its prompt, by the profile.
+    pub prefill: Row,
+    /// What does not depend on how fast a rank is: KV from lower tiers, and what the prompt costs others.
+    pub fixed: Row,
+    /// Blocks that it needs.
+    pub blocks: Row,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            prefill: [0.0; WIDTH],
+            fixed: [0.0; WIDTH],
+            blocks: [0.0; WIDTH],
+        }
+    }
+}
+
 impl Lanes {
-    /// Puts into `wait` how long a request that needs so many blocks would wait on each until it is begun.
+    /// The cost of a request on each: until it is begun, its prefill, what is fixed, and what it does to those that decode if it has
+    /// so much context, times a weight. One loop over arrays, so that the compiler makes vector instructions of it.
     #[inline]
     #[expect(
         clippy::needless_range_loop,
         reason = "a plain loop over arrays becomes vector instructions"
     )]
-    pub fn wait(&self, now: Since, blocks: &Row, wait: &mut Row) {
+    pub fn cost(&self, now: Since, own: &Own, (weight, context): (f32, f32), cost: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {
             let elapsed = greater(now.0 - self.head_since[at], 0.0);
             let limit = greater(overdue * self.head[at], grace);
             let done = lesser(elapsed, self.head[at]);
             let done = if elapsed > limit { 0.0 } else { done };
-            let space = greater(blocks[at] - self.free[at], 0.0) * self.block_ms[at];
-            wait[at] = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
-        }
-    }
-
-    /// Adds what another sequence of so much context costs those that decode, in each step and all together, times `weight`.
-    #[inline]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "a plain loop over arrays becomes vector instructions"
-    )]
-    pub fn add_decode(&self, weight: f32, context: f32, cost: &mut Row) {
-        for at in 0..WIDTH {
-            cost[at] += weight * (self.decode_base[at] + self.decode_token[at] * context);
-        }
-    }
-
-    /// Adds what prefills take that take so long by the profile.
-    #[inline]
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "a plain loop over arrays becomes vector instructions"
-    )]
-    pub fn add_prefill(&self, prefill: &Row, cost: &mut Row) {
-        for at in 0..WIDTH {
-            cost[at] += prefill[at] * self.factor[at];
+            let space = greater(own.blocks[at] - self.free[at], 0.0) * self.block_ms[at];
+            let wait = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
+            let prefill = own.prefill[at] * self.factor[at];
+            let decode = weight * (self.decode_base[at] + self.decode_token[at] * context);
+            cost[at] = wait + prefill + own.fixed[at] + decode;
         }
     }
 

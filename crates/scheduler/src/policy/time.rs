@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use homing_load::lanes::WIDTH;
-use homing_load::{Lanes, Place, Row};
+use homing_load::lanes::{self, WIDTH};
+use homing_load::{Lanes, Place};
 
 use crate::decision::Terms;
 use crate::policy::predict::{Own, Prediction, predict};
@@ -114,8 +114,9 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
     let known = scene.memo.all(scene);
     let mut own = OwnRows {
+        rows: lanes::Own::default(),
+        told_apart: true,
         others: weights.others as f32,
-        ..OwnRows::default()
     };
     let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
@@ -124,11 +125,9 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
             continue;
         }
         own.fill(scene, known, lanes, at * WIDTH);
-        lanes.wait(now, &own.blocks, &mut cost);
-        lanes.add_prefill(&own.prefill, &mut cost);
-        lanes.add_decode(weights.decode as f32, context, &mut cost);
-        for ((sum, cost), fixed) in costs.iter_mut().zip(&cost).zip(&own.fixed) {
-            *sum = f64::from(*cost + *fixed);
+        lanes.cost(now, &own.rows, (weights.decode as f32, context), &mut cost);
+        for (wide, cost) in costs.iter_mut().zip(&cost) {
+            *wide = f64::from(*cost);
         }
         for excluded in bits_of(!eligible) {
             costs[excluded] = f64::INFINITY;
@@ -138,22 +137,11 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
 
 /// What some ranks beside each other compute and load themselves.
 struct OwnRows {
-    prefill: Row,
-    /// What does not depend on how fast the rank is: KV from lower tiers, and what the prompt costs others.
-    fixed: Row,
-    blocks: Row,
+    rows: lanes::Own,
+    /// Some lanes are not as those of a rank that holds nothing.
+    told_apart: bool,
+    /// What the prompt costs others, for each millisecond of it.
     others: f32,
-}
-
-impl Default for OwnRows {
-    fn default() -> Self {
-        Self {
-            prefill: [0.0; WIDTH],
-            fixed: [0.0; WIDTH],
-            blocks: [0.0; WIDTH],
-            others: 0.0,
-        }
-    }
 }
 
 impl OwnRows {
@@ -161,24 +149,37 @@ impl OwnRows {
     #[inline]
     fn fill(&mut self, scene: &Scene<'_>, known: &[Cell<Own>], lanes: &Lanes, first: usize) {
         let kinds = scene.load.timings().len();
-        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
-        self.prefill = [nothing.prefill; WIDTH];
-        self.fixed = [self.fixed(nothing); WIDTH];
-        self.blocks = [nothing.blocks; WIDTH];
+        if self.told_apart {
+            self.all_alike(known);
+        }
         let held = scene.overlap.from(first);
         let held = &held[..held.len().min(WIDTH)];
-        for (part, of) in held.chunks(8).enumerate() {
-            if of.iter().all(|of| *of == 0) && kinds == 1 {
-                continue;
-            }
-            for (lane, of) in of.iter().enumerate() {
-                self.set(part * 8 + lane, usize::from(*of), known, kinds, lanes);
+        let (parts, rest) = held.as_chunks::<8>();
+        for (part, of) in parts.iter().enumerate() {
+            if *of != [0; 8] || kinds > 1 {
+                self.tell_apart(part * 8, of, known, kinds, lanes);
             }
         }
+        self.tell_apart(parts.len() * 8, rest, known, kinds, lanes);
         if kinds > 1 {
             for lane in held.len()..WIDTH {
                 self.set(lane, 0, known, kinds, lanes);
             }
+        }
+    }
+
+    /// As if nobody held anything, and all were of the first kind.
+    fn all_alike(&mut self, known: &[Cell<Own>]) {
+        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
+        self.rows.prefill = [nothing.prefill; WIDTH];
+        self.rows.fixed = [self.fixed(nothing); WIDTH];
+        self.rows.blocks = [nothing.blocks; WIDTH];
+        self.told_apart = false;
+    }
+
+    fn tell_apart(&mut self, first: usize, of: &[u16], known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
+        for (lane, of) in of.iter().enumerate() {
+            self.set(first + lane, usize::from(*of), known, kinds, lanes);
         }
     }
 
@@ -190,9 +191,10 @@ impl OwnRows {
     #[inline]
     fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
         let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
-        self.prefill[lane] = own.prefill;
-        self.fixed[lane] = self.fixed(own);
-        self.blocks[lane] = own.blocks;
+        self.rows.prefill[lane] = own.prefill;
+        self.rows.fixed[lane] = self.fixed(own);
+        self.rows.blocks[lane] = own.blocks;
+        self.told_apart = true;
     }
 }
 
