@@ -17,6 +17,7 @@ mod log;
 mod lookups;
 mod measure;
 mod memory;
+mod mock;
 mod mooncake;
 mod oracle;
 #[cfg(feature = "ours")]
@@ -50,6 +51,14 @@ fn main() -> ExitCode {
         },
         Ok(Command::Hash(output)) => {
             run_hash(output);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Mock(args)) => {
+            let mut report = Report::default();
+            match mock::run(&args, &mut report) {
+                Ok(targets) => print_report("mock", &report, &targets, args.output),
+                Err(error) => return fail(&*error),
+            }
             ExitCode::SUCCESS
         }
         Ok(Command::Help) => {

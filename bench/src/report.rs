@@ -28,6 +28,8 @@ pub mod section {
     pub const GROWTH: &str = "growth";
     /// Hashing.
     pub const HASH: &str = "hash";
+    /// The engine that needs no GPU.
+    pub const MOCK: &str = "mock";
 }
 
 /// Which way is better.
