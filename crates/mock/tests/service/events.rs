@@ -1,6 +1,5 @@
 //! Does `homing index` know what the mock has cached? The comparison that `e2e/` makes with real engines.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,13 +39,12 @@ fn worker(mock: &Mock, dialect: &str, agent: Option<&str>) -> String {
         "http://{},model=tiny,block-size={BLOCK},dialect={dialect}",
         place.address
     );
-    match agent {
-        Some(url) => write!(worker, ",agent={url}").expect("as it was set up"),
-        None => {
-            write!(worker, ",events={}", events.as_ref().expect("as it was set up")).expect("as it was set up");
-            write!(worker, ",replay={}", asked.as_ref().expect("as it was set up")).expect("as it was set up");
-        }
-    }
+    let told = |endpoint: &Option<String>| endpoint.clone().expect("as it was set up");
+    let source = agent.map_or_else(
+        || format!(",events={},replay={}", told(events), told(asked)),
+        |url| format!(",agent={url}"),
+    );
+    worker.push_str(&source);
     worker
 }
 
