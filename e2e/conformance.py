@@ -28,7 +28,7 @@ UNCOMPARED = [
     "- Texts of answers and of errors, ids, and times. Which tokens an answer has is content.",
     "- Chat templates: the model of this comparison has the one that the mock uses for every model. Its prompts with tools differ.",
     "- Log probabilities of prompts, structured output, audio, beam search: the mock has none of them.",
-    "- SGLang's API; only its events were compared, by `e2e/run sglang` with the index between.",
+    "- The dialect of SGLang: this comparison is with vLLM only.",
 ]
 
 

@@ -19,6 +19,7 @@ mod log;
 mod lookups;
 mod measure;
 mod memory;
+mod mock;
 mod mooncake;
 mod oracle;
 #[cfg(feature = "ours")]
@@ -57,6 +58,14 @@ fn main() -> ExitCode {
         #[cfg(feature = "ours")]
         Ok(Command::Decide(output, size)) => {
             run_decide(output, size);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Mock(args)) => {
+            let mut report = Report::default();
+            match mock::run(&args, &mut report) {
+                Ok(targets) => print_report("mock", &report, &targets, args.output),
+                Err(error) => return fail(&*error),
+            }
             ExitCode::SUCCESS
         }
         Ok(Command::Help) => {

@@ -30,6 +30,8 @@ pub mod section {
     pub const DECIDE: &str = "decisions";
     /// Hashing.
     pub const HASH: &str = "hash";
+    /// The engine that needs no GPU.
+    pub const MOCK: &str = "mock";
 }
 
 /// Which way is better.

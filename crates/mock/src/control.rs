@@ -162,7 +162,7 @@ pub(crate) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
             "topic": String::from_utf8_lossy(&feed.places().topic),
         })
     };
-    let sources = app.core.feeds.iter().enumerate();
+    let sources = app.core.feeds().iter().enumerate();
     let sources: serde_json::Map<String, Value> =
         sources.map(|(rank, feed)| (rank.to_string(), source(feed))).collect();
     json_answer(StatusCode::OK, &Value::Object(sources))

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use homing_domain::{AdapterName, DpRank};
 use homing_engine::{
-    AdapterError, AdapterUse, ClearError, Engine, Finish, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
+    AdapterError, AdapterUse, ClearError, Engine, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc};
@@ -20,8 +20,10 @@ use tokio::time::sleep_until;
 use crate::clock::Clock;
 use crate::faults::{Change, FaultBox, Faults, locked};
 use crate::feed::Feed;
+use crate::state::{Ear, Heard, News, State};
 use crate::tally::{Over, Tally};
 use crate::told::Form;
+use crate::trace::Trace;
 
 /// Ends of steps that are handled before requests get a turn.
 const OUTCOMES_AT_ONCE: usize = 64;
@@ -34,58 +36,20 @@ pub(crate) struct Core {
     wake: Notify,
     pub(crate) clock: Clock,
     pub(crate) faults: FaultBox,
-    form: Form,
-    pub(crate) feeds: Vec<Feed>,
+    telling: Telling,
 }
 
+/// Who hears of the cache.
 #[derive(Debug)]
-struct State {
-    engine: Engine,
-    ears: FxHashMap<RequestNo, Ear>,
-    next: u64,
+pub(crate) struct Telling {
+    /// Which worker this is.
+    pub(crate) worker: u16,
+    /// How events are written.
+    pub(crate) form: Form,
     /// By rank.
-    tallies: Vec<Tally>,
-    /// When this life began, in seconds of Unix time.
-    started: f64,
-    /// Which number an adapter has in events.
-    numbers: FxHashMap<AdapterName, u64>,
-    /// Requests that were refused because too many wait.
-    refused: u64,
-}
-
-/// Someone who waits for tokens.
-#[derive(Debug)]
-struct Ear {
-    to: mpsc::Sender<Heard>,
-    part: u32,
-    asked: Time,
-    /// When it was first computed, said its first word, and its last so far.
-    turn: Option<Time>,
-    first: Option<Time>,
-    last: Option<Time>,
-    /// Where it is computed.
-    rank: DpRank,
-    generated: u32,
-    over: Over,
-}
-
-/// What happened to a part of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    pub(crate) part: u32,
-    pub(crate) news: News,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// Its prompt is computed; so many tokens came from the cache.
-    Admitted { cached: u32 },
-    /// A token, and whether it is the last.
-    Token(u32, Option<Finish>),
-    /// It is over without a token.
-    Computed,
-    /// The engine died.
-    Lost,
+    pub(crate) feeds: Vec<Feed>,
+    /// Allocations and evictions, where they are asked for.
+    pub(crate) trace: Option<Trace>,
 }
 
 /// An answer that is being computed, in parts. Dropped, it is computed no further.
@@ -97,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, form: Form, feeds: Vec<Feed>) -> Self {
+    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, telling: Telling) -> Self {
         let ranks = usize::from(engine.config().ranks);
         let core = Self {
             state: Mutex::new(State {
@@ -112,8 +76,7 @@ impl Core {
             wake: Notify::new(),
             clock,
             faults: FaultBox::new(faults),
-            form,
-            feeds,
+            telling,
         };
         core.state().engine.set_slowdown(faults.slowdown);
         core
@@ -199,7 +162,7 @@ impl Core {
 
     /// Begins a new life: as if the process had died and come back at the same addresses.
     pub(crate) async fn restart(&self) -> Result<(), homing_transport::zmq::SetupError> {
-        for feed in &self.feeds {
+        for feed in &self.telling.feeds {
             feed.close();
         }
         {
@@ -215,7 +178,7 @@ impl Core {
             state.numbers.clear();
             state.refused = 0;
         }
-        for feed in &self.feeds {
+        for feed in &self.telling.feeds {
             feed.reopen().await?;
         }
         self.wake.notify_one();
@@ -233,6 +196,11 @@ impl Core {
     /// Requests of this life that were refused because too many wait.
     pub(crate) fn refused(&self) -> u64 {
         self.state().refused
+    }
+
+    /// Where each rank tells of its cache.
+    pub(crate) fn feeds(&self) -> &[Feed] {
+        &self.telling.feeds
     }
 
     /// When this life began, in seconds of Unix time.
@@ -266,17 +234,20 @@ impl Core {
                 return state.engine.wake_at().map_or(Next::Asked, Next::At);
             }
             self.publish(&mut state, outcome);
+            if let Some(trace) = self.telling.trace.as_ref().filter(|_| !outcome.trace.is_empty()) {
+                trace.tell(self.telling.worker, std::mem::take(&mut outcome.trace));
+            }
             state.hand_out(outcome, &self.clock);
         }
         Next::Now
     }
 
     fn publish(&self, state: &mut State, outcome: &Outcome) {
-        let (Some(events), Some(feed)) = (&outcome.events, self.feeds.get(usize::from(outcome.rank.0))) else {
+        let (Some(events), Some(feed)) = (&outcome.events, self.telling.feeds.get(usize::from(outcome.rank.0))) else {
             return;
         };
         let numbers = &mut state.numbers;
-        let payload = self.form.payload(events, outcome.rank, unix_seconds(), |name| {
+        let payload = self.telling.form.payload(events, outcome.rank, unix_seconds(), |name| {
             let next = numbers.len() as u64 + 1;
             *numbers.entry(name.clone()).or_insert(next)
         });
@@ -294,104 +265,6 @@ enum Next {
     At(Time),
     /// When something is asked.
     Asked,
-}
-
-impl State {
-    /// Ends a request that nobody listens to any more.
-    fn forget(&mut self, id: RequestNo) {
-        if let Some(ear) = self.ears.remove(&id) {
-            self.engine.cancel(id);
-            if let Some(tally) = self.tallies.get_mut(usize::from(ear.rank.0)) {
-                tally.aborted += 1;
-            }
-        }
-    }
-
-    /// Ends a request whose answer is complete, because its text is.
-    fn complete(&mut self, id: RequestNo, clock: &Clock) {
-        if let Some(ear) = self.ears.remove(&id) {
-            self.engine.cancel(id);
-            if let Some(tally) = self.tallies.get_mut(usize::from(ear.rank.0)) {
-                tally.finished(Finish::Stop, &ear.over(clock));
-            }
-        }
-    }
-
-    fn hand_out(&mut self, outcome: &Outcome, clock: &Clock) {
-        let Some(tally) = self.tallies.get_mut(usize::from(outcome.rank.0)) else {
-            return;
-        };
-        for admitted in &outcome.admitted {
-            tally.prompt_tokens += u64::from(admitted.prompt.0);
-            tally.cached_tokens += u64::from(admitted.cached.0);
-            if let Some(ear) = self.ears.get_mut(&admitted.request) {
-                ear.turn.get_or_insert(outcome.started);
-                ear.rank = outcome.rank;
-                ear.over.cached = admitted.cached.0;
-                ear.tell(News::Admitted {
-                    cached: admitted.cached.0,
-                });
-            }
-        }
-        tally
-            .step
-            .observe(outcome.prefilled as f64 + f64::from(outcome.decoded));
-        for preempted in &outcome.preempted {
-            if let Some(ear) = self.ears.get_mut(preempted) {
-                ear.over.preemptions += 1;
-            }
-        }
-        let last: FxHashMap<RequestNo, Finish> = outcome
-            .finished
-            .iter()
-            .map(|finished| (finished.request, finished.reason))
-            .collect();
-        for output in &outcome.tokens {
-            tally.generation_tokens += 1;
-            let Some(ear) = self.ears.get_mut(&output.request) else {
-                continue;
-            };
-            match ear.last.replace(outcome.at) {
-                None => {
-                    ear.first = Some(outcome.at);
-                    tally.first_token.observe(clock.seconds(ear.asked, outcome.at));
-                }
-                Some(before) => tally.inter_token.observe(clock.seconds(before, outcome.at)),
-            }
-            ear.generated += 1;
-            ear.tell(News::Token(output.token, last.get(&output.request).copied()));
-        }
-        for finished in &outcome.finished {
-            if let Some(mut ear) = self.ears.remove(&finished.request) {
-                ear.last = Some(outcome.at);
-                tally.finished(finished.reason, &ear.over(clock));
-                if finished.generated.0 == 0 {
-                    ear.tell(News::Computed);
-                }
-            }
-        }
-    }
-}
-
-impl Ear {
-    /// What became of its request.
-    fn over(&self, clock: &Clock) -> Over {
-        let last = self.last.unwrap_or(self.asked);
-        let (turn, first) = (self.turn.unwrap_or(self.asked), self.first.unwrap_or(last));
-        let since = |time| clock.seconds(self.asked, time);
-        Over {
-            turn: since(turn).min(since(first)),
-            first: since(first),
-            last: since(last),
-            generated: self.generated,
-            ..self.over
-        }
-    }
-
-    fn tell(&self, news: News) {
-        // There is room for all of it; who does not listen any more is taken out by its answer's end.
-        let _ = self.to.try_send(Heard { part: self.part, news });
-    }
 }
 
 impl Answer {

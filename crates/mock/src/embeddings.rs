@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::app::{App, Envelope};
 use crate::ask::{MOST_PARTS, Prompts, parse};
-use crate::core::News;
 use crate::problem::{Problem, json_answer};
+use crate::state::News;
 
 /// Numbers of an embedding.
 const DIMENSIONS: u64 = 64;

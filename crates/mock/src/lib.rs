@@ -32,10 +32,12 @@ mod settings;
 mod sglang;
 mod speaker;
 mod speech;
+mod state;
 mod tally;
 pub mod tokenizer;
 mod told;
 mod tools;
+mod trace;
 mod wire;
 mod wording;
 

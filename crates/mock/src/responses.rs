@@ -224,13 +224,12 @@ impl Streaming {
                 }
             },
         };
-        let mut bytes = String::new();
-        for (name, mut event) in told {
+        let number = |(name, mut event): (&str, Value)| {
             event["type"] = json!(name);
             event["sequence_number"] = json!(self.number);
             self.number += 1;
-            bytes.push_str(&format!("event: {name}\ndata: {event}\n\n"));
-        }
-        Some(Ok(bytes.into()))
+            format!("event: {name}\ndata: {event}\n\n")
+        };
+        Some(Ok(told.into_iter().map(number).collect::<String>().into()))
     }
 }

@@ -1,7 +1,9 @@
 //! From what the operator asked for to engines that can be made.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -75,9 +77,36 @@ pub enum StartError {
         /// How many.
         ranks: usize,
     },
+    /// Two sockets want one port.
+    #[error(
+        "{first} and {second} both want port {port}; put `mock.port`, `mock.events` and `mock.replay` further apart"
+    )]
+    SamePort {
+        /// Which.
+        port: u16,
+        /// Who wants it.
+        first: String,
+        /// Who else.
+        second: String,
+    },
     /// A socket of events cannot be made.
-    #[error("events cannot be told: {0}")]
-    Events(#[from] SetupError),
+    #[error("the events of worker {worker} rank {rank} cannot be told: {error}")]
+    Events {
+        /// Whose.
+        worker: u16,
+        /// Which of its ranks.
+        rank: u16,
+        /// Why.
+        error: SetupError,
+    },
+    /// The trace of blocks cannot be written.
+    #[error("`{file}` cannot be written (`mock.kv-trace`): {error}")]
+    Trace {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 /// What all workers have in common.
@@ -104,7 +133,7 @@ impl Settings {
             None => Codec::Bytes,
             Some(folder) => Codec::Model(Arc::new(Tokenizer::load(folder)?)),
         };
-        Ok(Self {
+        let settings = Self {
             engine: engine(mock, config.block_size, &codec)?,
             codec,
             form: Form {
@@ -117,7 +146,35 @@ impl Settings {
             model: config.model.clone(),
             mock: mock.clone(),
             host,
-        })
+        };
+        settings.check_ports()?;
+        Ok(settings)
+    }
+
+    /// Whether every socket has a port of its own. Addresses are not looked at: ports that meet on two of them are a mistake, too.
+    fn check_ports(&self) -> Result<(), StartError> {
+        let mut wanted = BTreeMap::new();
+        let mut want = |port: u16, who: String| match wanted.insert(port, who.clone()) {
+            Some(first) if port != 0 => Err(StartError::SamePort {
+                port,
+                first,
+                second: who,
+            }),
+            _ => Ok(()),
+        };
+        for worker in 0..self.mock.workers {
+            want(self.address(worker).port(), format!("worker {worker}"))?;
+            for rank in 0..self.mock.dp_size {
+                let places = self.places(worker, rank)?;
+                let bound = places.publish.filter(|_| !places.connects);
+                for (what, endpoint) in [("events", bound), ("replay", places.replay)] {
+                    if let Some(Endpoint::Tcp { port, .. }) = endpoint {
+                        want(port, format!("the {what} of worker {worker} rank {rank}"))?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where a worker listens.
@@ -153,6 +210,7 @@ impl Settings {
             topic: Bytes::from(events.topic.clone()),
             high_water: events.high_water as usize,
             ring_batches: events.ring_batches as usize,
+            ring_bytes: events.ring_bytes,
             format: events.format,
         })
     }
@@ -271,5 +329,24 @@ mod tests {
         assert!(said(|config| config.mock.profile = "x".into()).contains("h200-llama-3.1-8b"));
         assert!(said(|config| config.mock.events.publish = Some("x".into())).contains("mock.events"));
         assert!(said(|config| (config.mock.port, config.mock.workers) = (65_535, 2)).contains("65535"));
+        assert!(
+            said(|config| config.mock.tokenizer = Some("/nowhere".into())).contains("`mock.tokenizer`: `/nowhere`")
+        );
+        let near = said(|config| {
+            config.mock.dp_size = 2;
+            config.mock.events.publish = Some("tcp://*:5557".into());
+            config.mock.events.replay = Some("tcp://*:5558".into());
+        });
+        assert!(
+            near.starts_with("the replay of worker 0 rank 0 and the events of worker 0 rank 1 both want port 5558"),
+            "{near}"
+        );
+        let web = said(|config| {
+            config.mock.events.publish = Some("tcp://*:8000".into());
+        });
+        assert!(
+            web.starts_with("worker 0 and the events of worker 0 rank 0 both want port 8000"),
+            "{web}"
+        );
     }
 }

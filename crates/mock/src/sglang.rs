@@ -129,7 +129,7 @@ fn stream(speech: Speech, id: String) -> Response {
 /// `/server_info`: how it was started, and where it tells of its cache.
 pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
     let engine = &app.settings.engine;
-    let first = app.core.feeds.first();
+    let first = app.core.feeds().first();
     let port = |endpoint: Option<Endpoint>| match endpoint {
         Some(Endpoint::Tcp { port, .. }) => Some(port),
         _ => None,

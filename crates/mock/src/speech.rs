@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::ask::Ask;
-use crate::core::{Answer, News};
+use crate::core::Answer;
 use crate::problem::Problem;
 use crate::speaker::{Delta, Speaker, Stops};
+use crate::state::News;
 use crate::tokenizer::Codec;
 
 /// What is asked, being answered.

@@ -194,21 +194,16 @@ impl Chat<'_> {
     }
 
     fn part(&mut self, part: &Value) -> Result<(), EncodeError> {
-        match part {
-            Value::String(text) => self.text(text),
-            _ => match part["text"].as_str() {
-                Some(text) => self.text(text),
-                // Whatever else it is, equal ones are equal and others are not.
-                None => {
-                    let first = match self.codec {
-                        Codec::Bytes => IMAGES,
-                        Codec::Model(model) => model.size(),
-                    };
-                    self.tokens.extend(image(&part.to_string(), first));
-                    Ok(())
-                }
-            },
+        if let Some(text) = part.as_str().or_else(|| part["text"].as_str()) {
+            return self.text(text);
         }
+        // Whatever else it is, equal ones are equal and others are not.
+        let first = match self.codec {
+            Codec::Bytes => IMAGES,
+            Codec::Model(model) => model.size(),
+        };
+        self.tokens.extend(image(&part.to_string(), first));
+        Ok(())
     }
 
     /// One of the marks around a message. Models that have none of their own get the text of it.

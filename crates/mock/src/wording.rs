@@ -70,7 +70,7 @@ impl Head {
         let mut choice = json!({
             "index": part,
             "logprobs": self.logprobs(speech, speaker, &speaker.everything()),
-            "finish_reason": self.finish(speech, speaker),
+            "finish_reason": Self::finish(speech, speaker),
             "stop_reason": end.map(|end| end.by.clone()),
             "token_ids": speech.ask.ids.then_some(&speaker.tokens),
             "routed_experts": null,
@@ -152,7 +152,7 @@ impl Head {
             }
             return pieces;
         };
-        choice["finish_reason"] = json!(self.finish(speech, speaker));
+        choice["finish_reason"] = json!(Self::finish(speech, speaker));
         choice["stop_reason"] = end.by.clone();
         let mut last = self.piece(speech, &json!([choice]));
         if !speech.ask.usage {
@@ -214,7 +214,7 @@ impl Head {
         })
     }
 
-    fn finish(&self, speech: &Speech, speaker: &Speaker) -> Option<&'static str> {
+    fn finish(speech: &Speech, speaker: &Speaker) -> Option<&'static str> {
         let reason = speaker.end.as_ref()?.reason;
         match &speech.ask.call {
             Some(call) if reason == "stop" => Some(call.finish),
