@@ -44,6 +44,7 @@ pub struct Mix {
     pub requests: u64,
     buckets: usize,
     period: Millis,
+    most: u64,
 }
 
 impl Mix {
@@ -56,6 +57,7 @@ impl Mix {
             requests: survey.summary.requests * u64::from(copies),
             buckets: usize::MAX,
             period: survey.period(),
+            most: u64::MAX,
         }
     }
 
@@ -84,9 +86,19 @@ impl Mix {
         })
     }
 
+    /// Only the first so many requests.
+    #[must_use]
+    pub fn limited(self, most: u64) -> Self {
+        Self {
+            requests: self.requests.min(most),
+            most,
+            ..self
+        }
+    }
+
     /// Whether it is the trace as it is.
     pub fn is_plain(&self) -> bool {
-        self.copies == 1 && self.buckets == usize::MAX
+        self.copies == 1 && self.buckets == usize::MAX && self.most == u64::MAX
     }
 
     /// The requests. `open` begins the trace anew.
@@ -99,6 +111,7 @@ impl Mix {
             all: superpose(self.copies, Shift::Around(self.period), open)?,
             last: u64::from(self.copies.saturating_sub(1)),
             buckets: self.buckets,
+            left: self.most,
         })
     }
 }
@@ -109,12 +122,14 @@ pub struct Mixed<I> {
     all: homing_trace::transform::Superpose<I>,
     last: u64,
     buckets: usize,
+    left: u64,
 }
 
 impl<I: Traffic> Iterator for Mixed<I> {
     type Item = Result<Request, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
         let (last, buckets) = (self.last, self.buckets);
         let thinned = |request: &Request| request.prompt.copy.0 == last && bucket(request) >= buckets;
         self.all.by_ref().find(|request| !request.as_ref().is_ok_and(thinned))

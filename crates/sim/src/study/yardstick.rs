@@ -35,8 +35,6 @@ pub struct Ladder {
 pub struct Yardstick {
     /// Shares of prompts' tokens.
     pub ladder: Ladder,
-    /// The most blocks that were worth keeping at one moment.
-    pub working_set: u64,
     /// The mean time to the first token if the fleet were one server; none without requests.
     pub shortest_first: Option<Millis>,
     /// The mean time to the first token if each request were alone.
@@ -51,75 +49,104 @@ impl Yardstick {
     }
 }
 
-/// All that a yardstick is made for.
+/// Traffic that was looked at: what of it came before, and what is used again.
 #[derive(Debug)]
-pub struct Measured<'a> {
-    /// What is in the trace.
-    pub survey: &'a Survey,
-    /// How it is multiplied.
-    pub mix: Mix,
-    /// Requests before this do not count.
-    pub since: Time,
-    /// What a worker takes.
-    pub work: &'a Work,
+pub struct Reuse {
+    survey_share: f64,
+    thinned: bool,
+    since: Time,
+    jobs: Vec<Job>,
+    /// Tokens of a request that came before and were perhaps not seen, because they fill no larger block.
+    unseen: u32,
+    accesses: Accesses,
+    fine: BlockSize,
+    coarse: BlockSize,
 }
 
-impl Yardstick {
-    /// Looks at all of a traffic. `open` begins the trace anew.
-    pub fn of<I, F>(of: &Measured<'_>, setup: &FleetSetup, mut open: F) -> Result<Self, TraceError>
+impl Reuse {
+    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew.
+    pub fn of<I, F>(survey: &Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
     where
         I: Traffic,
         F: FnMut() -> Result<I, TraceError>,
     {
-        let (fine, copies) = (of.survey.block, of.mix.copies);
-        let all_blocks = of.survey.summary.blocks.saturating_mul(u64::from(copies));
-        let most = MOST_BLOCKS * u64::from(copies.clamp(1, COPIES));
-        let coarse = coarsened(fine, all_blocks, most);
-        let slack = coarse.get() - fine.get();
-        let (jobs, unseen) = if of.mix.is_plain() {
-            (of.survey.jobs.clone(), 0)
+        let (fine, copies) = (survey.block, mix.copies);
+        let all_blocks = survey.summary.blocks.saturating_mul(u64::from(copies));
+        let coarse = coarsened(fine, all_blocks, MOST_BLOCKS * u64::from(copies.clamp(1, COPIES)));
+        let (jobs, unseen) = if mix.is_plain() {
+            (survey.jobs.clone(), 0)
         } else {
-            (jobs(of.mix.traffic(&mut open)?, coarse)?, slack)
+            (jobs(mix.traffic(&mut open)?, coarse)?, coarse.get() - fine.get())
         };
-        let infinite = of.infinite(&jobs);
-        let accesses = Accesses::of(of.mix.traffic(&mut open)?, coarse)?;
+        Ok(Self {
+            survey_share: survey.summary.cached_share(),
+            thinned: mix.last_kept < 1.0,
+            since,
+            jobs,
+            unseen,
+            accesses: Accesses::of(mix.traffic(&mut open)?, coarse)?,
+            fine,
+            coarse,
+        })
+    }
+
+    /// The most blocks that were worth keeping at one moment.
+    pub fn working_set(&self) -> u64 {
+        self.accesses.working_set() * u64::from(self.coarse.get()) / u64::from(self.fine.get())
+    }
+
+    /// What no policy of this fleet can beat.
+    pub fn yardstick(&self, setup: &FleetSetup, work: &Work) -> Yardstick {
+        let infinite = self.infinite();
         let tokens = setup.cache_tokens() * u64::from(setup.workers.count);
-        let pooled = accesses.pooled(tokens / u64::from(coarse.get()));
-        let each = jobs.iter().zip(&pooled.cached).filter(|(job, _)| job.at >= of.since);
+        let pooled = self.accesses.pooled(tokens / u64::from(self.coarse.get()));
+        let slack = self.coarse.get() - self.fine.get();
+        let each = self.jobs.iter().zip(&pooled.cached).filter(|(job, _)| job.at >= self.since);
         let held = each.map(|(job, held)| (u64::from(job.prompt), u64::from(held.0 + slack)));
         let (prompt, held) = held.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
-        let (shortest_first, alone) = bounds(of, setup, &jobs, unseen);
-        Ok(Self {
+        let (shortest_first, alone) = self.bounds(setup, work);
+        Yardstick {
             ladder: Ladder {
                 infinite_cache: infinite,
                 pooled_capacity: share(held, prompt).min(infinite),
             },
-            working_set: accesses.working_set() * u64::from(coarse.get()) / u64::from(fine.get()),
             shortest_first,
             alone,
-        })
+        }
     }
-}
 
-impl Measured<'_> {
     /// The share of tokens that came before. Copies of a trace repeat as much as the trace does, so what larger blocks lose of that
     /// is known and made good.
-    fn infinite(&self, jobs: &[Job]) -> f64 {
+    fn infinite(&self) -> f64 {
         let sum = |jobs: &mut dyn Iterator<Item = &Job>| {
             let add = |sum: (u64, u64), job: &Job| (sum.0 + u64::from(job.cached), sum.1 + u64::from(job.prompt));
             let (cached, prompt) = jobs.fold((0, 0), add);
             share(cached, prompt)
         };
-        let (found, counted) = (
-            sum(&mut jobs.iter()),
-            sum(&mut jobs.iter().filter(|job| job.at >= self.since)),
-        );
-        let right = self.survey.summary.cached_share();
-        if found > 0.0 && self.mix.last_kept >= 1.0 {
-            (counted * right / found).min(1.0)
+        let found = sum(&mut self.jobs.iter());
+        let counted = sum(&mut self.jobs.iter().filter(|job| job.at >= self.since));
+        if found > 0.0 && !self.thinned {
+            (counted * self.survey_share / found).min(1.0)
         } else {
             counted
         }
+    }
+
+    fn bounds(&self, setup: &FleetSetup, work: &Work) -> (Option<Millis>, Option<Millis>) {
+        let speeds: Vec<f64> = (0..setup.workers.count).map(|number| setup.speed(number)).collect();
+        let all: f64 = speeds.iter().sum();
+        let fastest = speeds.iter().copied().fold(0.0, f64::max);
+        let (mut shared, mut alone) = (Vec::new(), 0.0);
+        for job in self.jobs.iter().filter(|job| job.at >= self.since) {
+            let cached = (job.cached + self.unseen).min(job.prompt.saturating_sub(1));
+            let (new, cached) = (Tokens(job.prompt - cached), Tokens(cached));
+            shared.push((job.at, work.marginal_prefill(new, cached) * (1.0 / all)));
+            alone += work.timing.prefill(new, cached).0;
+        }
+        let hops = setup.links.hop.0 * 2.0;
+        let shortest = mean_first_token_bound(&shared).map(|mean| Millis(mean.0 + hops));
+        let alone = (!shared.is_empty()).then(|| Millis(alone / fastest / shared.len() as f64 + hops));
+        (shortest, alone)
     }
 }
 
@@ -150,22 +177,4 @@ fn jobs<I: Traffic>(traffic: Mixed<I>, block: BlockSize) -> Result<Vec<Job>, Tra
         })
     });
     jobs.collect()
-}
-
-/// Both bounds, where up to `unseen` tokens more than a job says may have come before.
-fn bounds(of: &Measured<'_>, setup: &FleetSetup, jobs: &[Job], unseen: u32) -> (Option<Millis>, Option<Millis>) {
-    let speeds: Vec<f64> = (0..setup.workers.count).map(|number| setup.speed(number)).collect();
-    let all: f64 = speeds.iter().sum();
-    let fastest = speeds.iter().copied().fold(0.0, f64::max);
-    let (mut shared, mut alone) = (Vec::new(), 0.0);
-    for job in jobs.iter().filter(|job| job.at >= of.since) {
-        let cached = (job.cached + unseen).min(job.prompt.saturating_sub(1));
-        let (new, cached) = (Tokens(job.prompt - cached), Tokens(cached));
-        shared.push((job.at, of.work.marginal_prefill(new, cached) * (1.0 / all)));
-        alone += of.work.timing.prefill(new, cached).0;
-    }
-    let hops = setup.links.hop.0 * 2.0;
-    let shortest = mean_first_token_bound(&shared).map(|mean| Millis(mean.0 + hops));
-    let alone = (!shared.is_empty()).then(|| Millis(alone / fastest / shared.len() as f64 + hops));
-    (shortest, alone)
 }
