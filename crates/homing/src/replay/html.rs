@@ -9,6 +9,8 @@ use super::run::{PolicyRuns, Sample};
 
 const TEMPLATE: &str = include_str!("report.html");
 const PLACE: &str = "__DATA__";
+/// Cells of time of the plot of cached shares: few enough that lines can be told apart.
+const CACHED_CELLS: usize = 64;
 
 /// The page.
 pub fn page(plan: &Plan, told: &Told) -> String {
@@ -33,7 +35,7 @@ fn data(plan: &Plan, told: &Told) -> Value {
 
 fn plots(runs: &PolicyRuns) -> Value {
     let tally = &runs.runs[0].tally;
-    let (length, cached) = tally.cached_over_time();
+    let (length, cached) = tally.cached_over_time(CACHED_CELLS);
     let (cell, load) = tally.load_over_time();
     let rounded = |value: f64| (value * 1e4).round() / 1e4;
     let load: Vec<Vec<f64>> = load.into_iter().map(|row| row.into_iter().map(rounded).collect()).collect();

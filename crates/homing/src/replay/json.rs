@@ -109,8 +109,8 @@ fn policy(plan: &Plan, runs: &PolicyRuns) -> Value {
         "overpromised_share": tally.overpromised_share(),
         "mean_ttft_over_bound": (bound > 0.0).then(|| tally.ttft.mean() / bound),
     });
+    object["seeds"] = runs.runs.iter().map(seed).collect();
     if runs.runs.len() > 1 {
-        object["seeds"] = runs.runs.iter().map(seed).collect();
         object["ci95"] = json!({
             "ttft_ms_p50": interval(runs, |tally| tally.ttft.at(0.5)),
             "ttft_ms_p99": interval(runs, |tally| tally.ttft.at(0.99)),

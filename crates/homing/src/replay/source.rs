@@ -57,16 +57,15 @@ impl Source {
         let speed = Factor::new(reading.speed).filter(|speed| (1e-6..=1e6).contains(&speed.get()));
         let speed = speed.with_context(|| format!("--speed is {}, expected a number above 0", reading.speed))?;
         let kind = name.split(':').next().unwrap_or_default();
-        let origin = match generator(kind) {
-            Some(kind) => workload(name, kind)?,
-            None => {
-                File::open(name).with_context(|| {
-                    format!("the trace {name:?} cannot be read, and is no generator: these are {}", KINDS.join(", "))
-                })?;
-                Origin::File {
-                    path: name.to_owned(),
-                    block,
-                }
+        let origin = if let Some(kind) = generator(kind) {
+            workload(name, kind)?
+        } else {
+            let unknown =
+                || format!("the trace {name:?} cannot be read, and is no generator: these are {}", KINDS.join(", "));
+            File::open(name).with_context(unknown)?;
+            Origin::File {
+                path: name.to_owned(),
+                block,
             }
         };
         let mut source = Self {

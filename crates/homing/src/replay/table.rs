@@ -122,8 +122,8 @@ fn figures(text: &mut String, plan: &Plan, told: &Told, style: Style) {
         ("predicted", 10),
         ("queued", 8),
         ("p99", 8),
-        ("imbal.", 7),
-        ("work", 5),
+        ("imbal.", 8),
+        ("work", 6),
         ("preempt", 8),
         ("failed", 7),
         ("error", 6),
@@ -134,8 +134,11 @@ fn figures(text: &mut String, plan: &Plan, told: &Told, style: Style) {
     let _ = writeln!(text, "\n{}", style.bold(&format!("{:name$}{columns}", "policy")));
     for runs in &told.policies {
         let row = row(plan, runs);
-        let cells: String = row.iter().zip(titles).map(|(cell, (_, width))| format!("{cell:>width$}")).collect();
-        let _ = writeln!(text, "{:name$}{cells}", runs.policy);
+        let _ = write!(text, "{:name$}", runs.policy);
+        for (cell, (_, width)) in row.iter().zip(titles) {
+            let _ = write!(text, "{cell:>width$}");
+        }
+        text.push('\n');
     }
 }
 

@@ -251,12 +251,14 @@ impl Tally {
         (length, rows.collect())
     }
 
-    /// The length of cells, and for each the share of prompts' tokens that came from caches; none where nothing came.
-    pub fn cached_over_time(&self) -> (Millis, Vec<Option<f64>>) {
+    /// The length of cells, at most so many, and for each the share of prompts' tokens that came from caches; none where nothing came.
+    pub fn cached_over_time(&self, cells: usize) -> (Millis, Vec<Option<f64>>) {
         // Both are added to at the same moments, so their cells are the same.
-        let pairs = self.prompt_over_time.cells().iter().zip(self.cached_over_time.cells());
-        let shares = pairs.map(|(prompt, cached)| (*prompt > 0.0).then(|| cached / prompt));
-        (self.prompt_over_time.length(), shares.collect())
+        let together = self.prompt_over_time.cells().len().div_ceil(cells.max(1)).next_power_of_two();
+        let length = Millis(self.prompt_over_time.length().0 * together as f64);
+        let pairs = self.prompt_over_time.coarsened(length).into_iter().zip(self.cached_over_time.coarsened(length));
+        let shares = pairs.map(|(prompt, cached)| (prompt > 0.0).then(|| cached / prompt));
+        (length, shares.collect())
     }
 }
 
@@ -328,6 +330,6 @@ mod tests {
         assert_eq!(load[0][..2], [2.0, 1.0]);
         assert!(load[1].is_empty());
         assert!((tally.imbalance() - 2.0).abs() < 1e-9);
-        assert_eq!(tally.cached_over_time().1[0], Some(0.4));
+        assert_eq!(tally.cached_over_time(64).1, [Some(0.4)]);
     }
 }
