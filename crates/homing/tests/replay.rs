@@ -30,8 +30,16 @@ fn out(arguments: &str) -> String {
 fn object(arguments: &str) -> Value {
     let mut object: Value = serde_json::from_str(&out(arguments)).expect("one JSON object");
     let fields = object.as_object_mut().expect("an object");
-    assert!(fields.remove("elapsed_s").is_some_and(|seconds| seconds.as_f64() > Some(0.0)));
-    assert!(fields.remove("peak_rss_mib").is_some_and(|mib| mib.as_f64() > Some(1.0)));
+    assert!(
+        fields
+            .remove("elapsed_s")
+            .is_some_and(|seconds| seconds.as_f64() > Some(0.0))
+    );
+    assert!(
+        fields
+            .remove("peak_rss_mib")
+            .is_some_and(|mib| mib.as_f64() > Some(1.0))
+    );
     object
 }
 
@@ -66,12 +74,18 @@ fn one_object_has_all_figures_and_is_the_same_again() {
         assert_eq!(policy["failed"], 0);
         for latency in ["ttft_ms", "itl_ms", "e2e_ms"] {
             let of = |name: &str| policy[latency][name].as_f64().expect(name);
-            assert!(of("mean") > 0.0 && of("p50") <= of("p90") && of("p90") <= of("p99"), "{policy}");
+            assert!(
+                of("mean") > 0.0 && of("p50") <= of("p90") && of("p90") <= of("p99"),
+                "{policy}"
+            );
         }
         assert!(policy["goodput_rps"].as_f64() > Some(0.0));
         let ladder = |name: &str| policy["ladder"][name].as_f64().expect(name);
         assert!(ladder("infinite_cache") >= ladder("pooled_capacity"));
-        assert!(ladder("pooled_capacity") >= ladder("actual") && ladder("actual") > 0.0, "{policy}");
+        assert!(
+            ladder("pooled_capacity") >= ladder("actual") && ladder("actual") > 0.0,
+            "{policy}"
+        );
         assert!(ladder("predicted") >= 0.0);
         assert_eq!(policy["cached_share"], policy["ladder"]["actual"]);
         assert!(policy["mean_ttft_over_bound"].as_f64() >= Some(1.0), "{policy}");
@@ -85,7 +99,14 @@ fn one_object_has_all_figures_and_is_the_same_again() {
 #[test]
 fn people_get_a_table_with_the_ladder_and_the_bound() {
     let said = out(&format!("replay {CHAT} --policy all --seeds 2 --warmup 10%"));
-    for words in ["fleet  ", "prefix-affinity", "goodput/s", "cached at most", "mean TTFT at least", "over 2 seeds"] {
+    for words in [
+        "fleet  ",
+        "prefix-affinity",
+        "goodput/s",
+        "cached at most",
+        "mean TTFT at least",
+        "over 2 seeds",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("direct") && !said.contains('\x1b'), "{said}");
@@ -101,7 +122,9 @@ fn the_share_of_an_infinite_cache_is_that_of_the_trace() {
     let object = object(&format!("replay {path} --policy time --workers 1 --json"));
     let share = object["trace"]["cached_share_of_blocks"].as_f64().expect("a number");
     assert!((share - 5.0 / 9.0).abs() < 1e-12, "{share}");
-    let infinite = object["policies"][0]["ladder"]["infinite_cache"].as_f64().expect("a number");
+    let infinite = object["policies"][0]["ladder"]["infinite_cache"]
+        .as_f64()
+        .expect("a number");
     assert!((infinite - (1024.0 + 1535.0) / 4608.0).abs() < 1e-12, "{infinite}");
     // An engine computes at least one token, so the last block of a prompt that is all there is computed again.
     let actual = object["policies"][0]["cached_share"].as_f64().expect("a number");
@@ -137,28 +160,55 @@ fn what_is_wrong_is_said() {
     let unknown = file("unknown.txt", "hello\n");
     let empty = file("empty.jsonl", "");
     for (arguments, words) in [
-        ("nothing.jsonl".to_owned(), "the trace \"nothing.jsonl\" cannot be read".to_owned()),
+        (
+            "nothing.jsonl".to_owned(),
+            "the trace \"nothing.jsonl\" cannot be read".to_owned(),
+        ),
         (malformed.clone(), format!("{malformed}:3: ")),
-        (wrong_blocks.clone(), format!("{wrong_blocks}:2: 1 blocks of 512 tokens do not fit")),
+        (
+            wrong_blocks.clone(),
+            format!("{wrong_blocks}:2: 1 blocks of 512 tokens do not fit"),
+        ),
         (unknown.clone(), format!("{unknown}:1: no known format")),
         (empty.clone(), format!("{empty}:0: there is nothing in it")),
-        ("chat --policy fast".to_owned(), "there is no policy `fast`; there are time, blocks".to_owned()),
-        ("chat --policy direct".to_owned(), "the policy `direct` chooses nothing by itself".to_owned()),
-        ("chat --slo ttft=soon".to_owned(), "--slo ttft is \"soon\", expected a time".to_owned()),
+        (
+            "chat --policy fast".to_owned(),
+            "there is no policy `fast`; there are time, blocks".to_owned(),
+        ),
+        (
+            "chat --policy direct".to_owned(),
+            "the policy `direct` chooses nothing by itself".to_owned(),
+        ),
+        (
+            "chat --slo ttft=soon".to_owned(),
+            "--slo ttft is \"soon\", expected a time".to_owned(),
+        ),
         ("chat --slo tpot=1s".to_owned(), "--slo has \"tpot=1s\"".to_owned()),
         ("chat --load -1".to_owned(), "--load".to_owned()),
-        ("chat --load 0".to_owned(), "--load is 0, expected a number above 0".to_owned()),
+        (
+            "chat --load 0".to_owned(),
+            "--load is 0, expected a number above 0".to_owned(),
+        ),
         ("chat --load 1 --copies 2".to_owned(), "cannot be used with".to_owned()),
         ("chat --workers 0".to_owned(), "0 is not in 1..=4096".to_owned()),
         ("chat --blocks 2".to_owned(), "give it more --blocks".to_owned()),
         ("chat --blocks x".to_owned(), "--blocks is \"x\"".to_owned()),
         ("chat --profile a100".to_owned(), "h200-llama-3.1-8b".to_owned()),
         ("chat --believed-profile none.json".to_owned(), "none.json".to_owned()),
-        ("chat --faults crash:99@1s".to_owned(), "there is no worker 99".to_owned()),
+        (
+            "chat --faults crash:99@1s".to_owned(),
+            "there is no worker 99".to_owned(),
+        ),
         ("chat --faults none.txt".to_owned(), "none.txt".to_owned()),
-        ("chat --cache-view x".to_owned(), "expected events, guess or nothing".to_owned()),
+        (
+            "chat --cache-view x".to_owned(),
+            "expected events, guess or nothing".to_owned(),
+        ),
         ("chat --slice 9m".to_owned(), "--slice is \"9m\"".to_owned()),
-        ("chat:requests=5 --warmup 9h".to_owned(), "nothing would be counted".to_owned()),
+        (
+            "chat:requests=5 --warmup 9h".to_owned(),
+            "nothing would be counted".to_owned(),
+        ),
     ] {
         let said = error(&format!("replay {arguments}"));
         assert!(said.contains(&words), "{arguments}: {said}");
@@ -175,14 +225,18 @@ fn the_best_that_is_found_is_no_worse_than_where_it_began() {
         let found = policies.iter().find(|policy| policy["policy"] == name).expect(name);
         found["good_share"].as_f64().expect("a number")
     };
-    assert!(good("best-found") >= good("time") && good("best-found") >= good("round-robin"), "{object_of}");
+    assert!(
+        good("best-found") >= good("time") && good("best-found") >= good("round-robin"),
+        "{object_of}"
+    );
     assert_eq!(object_of["best_found"]["tries"], 12);
     assert_eq!(object_of, object(&arguments));
 }
 
 #[test]
 fn tuning_is_the_same_again_and_finds_fewer_workers() {
-    let arguments = "tune chat:rate=4,requests=120,turns=3,answer=40 --blocks 4000 --workers 6 --tries 14 --slo ttft=2s --json";
+    let arguments =
+        "tune chat:rate=4,requests=120,turns=3,answer=40 --blocks 4000 --workers 6 --tries 14 --slo ttft=2s --json";
     let tuned = object(arguments);
     assert_eq!(tuned["tries"], 14);
     assert_eq!(tuned["best"]["keeps_promise"], true);
@@ -190,7 +244,10 @@ fn tuning_is_the_same_again_and_finds_fewer_workers() {
     assert!(!tuned["frontier"].as_array().expect("a list").is_empty());
     assert_eq!(tuned, object(arguments));
     let said = out("tune chat:requests=40 --workers 2 --budget 0s");
-    assert!(said.contains("frontier of 1 tries") && said.contains("--tries 1"), "{said}");
+    assert!(
+        said.contains("frontier of 1 tries") && said.contains("--tries 1"),
+        "{said}"
+    );
     let said = error("tune chat --promise 2");
     assert!(said.contains("--promise is 2"), "{said}");
 }
@@ -207,24 +264,44 @@ impl Drop for Running {
 
 #[test]
 fn the_same_traffic_goes_to_a_running_endpoint() {
-    let mock = homing("mock --port 0 --model m --blocks 4000 --speedup 20 --dialect vllm").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mock = homing("mock --port 0 --model m --blocks 4000 --speedup 20 --dialect vllm")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
     let mut mock = Running(mock.expect("the binary was built for this test"));
-    let mut line = String::new();
-    BufReader::new(mock.0.stdout.take().expect("its output is ours")).read_line(&mut line).expect("it says something");
-    let url = line.trim().strip_prefix("listening on ").expect("it says where").to_owned();
+    let mut greeting = String::new();
+    BufReader::new(mock.0.stdout.take().expect("its output is ours"))
+        .read_line(&mut greeting)
+        .expect("it says something");
+    let url = greeting
+        .trim()
+        .strip_prefix("listening on ")
+        .expect("it says where")
+        .to_owned();
     let traffic = "chat:rate=20,requests=40,turns=3,answer=20 --speed 20 --workers 1 --blocks 4000";
     let live = object(&format!("replay {traffic} --live {url} --json"));
     let policies = live["policies"].as_array().expect("a list");
     assert_eq!(policies.len(), 1, "{live}");
     let policy = &policies[0];
-    assert_eq!((&policy["policy"], &policy["completed"], &policy["failed"]), (&"live".into(), &40.into(), &0.into()), "{live}");
+    assert_eq!(
+        (&policy["policy"], &policy["completed"], &policy["failed"]),
+        (&"live".into(), &40.into(), &0.into()),
+        "{live}"
+    );
     assert!(policy["ttft_ms"]["p50"].as_f64() > Some(0.0) && policy["itl_ms"]["p50"].as_f64() > Some(0.0));
     // Turns extend what the engine said, so its cache has them, as the simulated one does.
     let simulated = object(&format!("replay {traffic} --policy time --json"));
     let share = |of: &Value| of["policies"][0]["cached_share"].as_f64().expect("a number");
-    assert!((share(&live) - share(&simulated)).abs() < 0.1, "{} {}", share(&live), share(&simulated));
+    assert!(
+        (share(&live) - share(&simulated)).abs() < 0.1,
+        "{} {}",
+        share(&live),
+        share(&simulated)
+    );
 
-    let table = out(&format!("replay chat:requests=5,turns=1,answer=5 --speed 100 --live {url}/v1/ --policy time --concurrency 2"));
+    let table = out(&format!(
+        "replay chat:requests=5,turns=1,answer=5 --speed 100 --live {url}/v1/ --policy time --concurrency 2"
+    ));
     assert!(table.contains("\nlive ") && table.contains("\ntime "), "{table}");
     for (arguments, words) in [
         ("--live http://127.0.0.1:9", "does not tell its models"),
@@ -245,9 +322,21 @@ fn browsed(page: &str, more: &[&str]) -> String {
         panic!("{BROWSER} is not set: this test needs Chromium. Run ./test, which installs it and sets it")
     });
     let folder = format!("--user-data-dir={}", place("browser").display());
-    let arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--enable-logging=stderr", &folder];
+    let arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=2000",
+        "--enable-logging=stderr",
+        &folder,
+    ];
     let mut command = Command::new(browser);
-    let output = command.args(arguments).args(more).args(["--dump-dom", page]).output().expect("it starts");
+    let output = command
+        .args(arguments)
+        .args(more)
+        .args(["--dump-dom", page])
+        .output()
+        .expect("it starts");
     let log = String::from_utf8_lossy(&output.stderr);
     // What a script says goes to the log; a page that works says nothing.
     assert!(!log.contains("CONSOLE"), "{log}");
@@ -258,16 +347,28 @@ fn browsed(page: &str, more: &[&str]) -> String {
 fn the_report_works_in_a_real_browser() {
     let path = place("report.html");
     let path = path.to_str().expect("UTF-8");
-    out(&format!("replay {CHAT} --policy time,blocks,round-robin --report {path}"));
+    out(&format!(
+        "replay {CHAT} --policy time,blocks,round-robin --report {path}"
+    ));
     let page = std::fs::read_to_string(path).expect("it was written");
     let dom = browsed(&format!("file://{path}"), &[]);
-    assert!(dom.contains("data-ready=\"yes\""), "the script did not come to its end: {}", &dom[dom.len().saturating_sub(2_000)..]);
+    assert!(
+        dom.contains("data-ready=\"yes\""),
+        "the script did not come to its end: {}",
+        &dom[dom.len().saturating_sub(2_000)..]
+    );
     // What is in the page without the script, and what it draws.
     let drawn = |what: &str| dom.matches(what).count() - page.matches(what).count();
     assert!(drawn("<path") >= 6, "a line for each policy in both plots");
-    assert!(drawn("scope=\"row\"") > 3, "a row for each policy, and the candidates of a request");
+    assert!(
+        drawn("scope=\"row\"") > 3,
+        "a row for each policy, and the candidates of a request"
+    );
     assert!(drawn("<option") == 6, "policies to choose, twice");
     assert!(dom.contains("Decided by time among 3 workers"));
     let said = error(&format!("replay {CHAT} --policy random --report /nowhere/at/all.html"));
-    assert!(said.contains("the report cannot be written to /nowhere/at/all.html"), "{said}");
+    assert!(
+        said.contains("the report cannot be written to /nowhere/at/all.html"),
+        "{said}"
+    );
 }

@@ -99,7 +99,10 @@ fn one_worker_with_constant_prefills_waits_as_long_as_an_m_d_1_queue() {
     assert_eq!(outcome.violations, []);
     assert_eq!(tally.counts.completed, 120_000);
     let (waited, theory) = (tally.ttft.mean() - service, share * service / (2.0 * (1.0 - share)));
-    assert!((waited / theory - 1.0).abs() < 0.03, "{waited} ms, expected {theory} ms");
+    assert!(
+        (waited / theory - 1.0).abs() < 0.03,
+        "{waited} ms, expected {theory} ms"
+    );
 }
 
 #[test]
@@ -113,19 +116,26 @@ fn a_single_large_cache_gives_what_an_infinite_one_would() {
     });
     let requests = generated(3, arrivals, kind, 300);
     let setup = fleet(1, 60_000, &constant(5.0), "time");
-    let survey = Survey::of(traffic(&requests), SIZE, &work(&setup)).expect("it is read");
+    let mut survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&setup)).expect("it is read");
     let mix = Mix::copies(&survey, 1, 1);
     let open = || Ok(traffic(&requests));
-    let reuse = Reuse::of(&survey, mix, Time::ZERO, open).expect("it is read");
+    let reuse = Reuse::of(&mut survey, mix, Time::ZERO, open).expect("it is read");
     let yardstick = reuse.yardstick(&setup, &work(&setup));
     let mut tally = Tally::new(1, SLO, Time::ZERO);
     let world = World::new(setup, traffic(&requests)).expect("the fleet is possible");
     world.run(&mut |record, _| tally.add(record)).expect("it runs");
     let ladder = yardstick.ladder;
     assert!(ladder.infinite_cache > 0.3, "{ladder:?}");
-    assert!((ladder.infinite_cache - ladder.pooled_capacity).abs() < 1e-9, "{ladder:?}");
+    assert!(
+        (ladder.infinite_cache - ladder.pooled_capacity).abs() < 1e-9,
+        "{ladder:?}"
+    );
     // A prompt that is there as a whole computes its last block again, where the analysis says its last token.
-    assert!((tally.cached_share() - ladder.infinite_cache).abs() < 0.01, "{} {ladder:?}", tally.cached_share());
+    assert!(
+        (tally.cached_share() - ladder.infinite_cache).abs() < 0.01,
+        "{} {ladder:?}",
+        tally.cached_share()
+    );
     assert!(reuse.working_set() <= survey.distinct_blocks);
 }
 
@@ -133,9 +143,14 @@ fn a_single_large_cache_gives_what_an_infinite_one_would() {
 fn copies_make_the_load_that_is_asked_for() {
     let arrivals = Arrivals::Poisson { per_second: 1.0 };
     let requests = generated(5, arrivals, Kind::Sessions(Sessions::chat()), 2_000);
-    let setup = fleet(8, 50_000, &Timing::Polynomial(homing_profile::Polynomial::default()), "time");
+    let setup = fleet(
+        8,
+        50_000,
+        &Timing::Polynomial(homing_profile::Polynomial::default()),
+        "time",
+    );
     let work = work(&setup);
-    let survey = Survey::of(traffic(&requests), SIZE, &work).expect("it is read");
+    let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work).expect("it is read");
     for load in [0.3, 0.6, 0.85, 2.5] {
         let mix = Mix::load(&survey, 8, load).expect("there is such a load");
         assert!((mix.load / load - 1.0).abs() <= 0.021, "{load}: {mix:?}");
@@ -144,8 +159,12 @@ fn copies_make_the_load_that_is_asked_for() {
             .and_then(Iterator::collect)
             .expect("it is read");
         assert_eq!(mixed.len() as u64, mix.requests);
-        assert!(mixed.windows(2).all(|pair| pair[0].arrival.earliest() <= pair[1].arrival.earliest()));
-        let again = Survey::of(traffic(&mixed), SIZE, &work).expect("it is read");
+        assert!(
+            mixed
+                .windows(2)
+                .all(|pair| pair[0].arrival.earliest() <= pair[1].arrival.earliest())
+        );
+        let again = Survey::of(|| Ok(traffic(&mixed)), SIZE, &work).expect("it is read");
         let reached = again.work().0 / survey.period().0 / 8.0;
         assert!((reached / mix.load - 1.0).abs() < 0.01, "{reached} {mix:?}");
         // Thinned by whole sessions, it shares as much as before.
@@ -210,16 +229,32 @@ fn of_all_assignments_of_tiny_cases_none_beats_the_bound_no_policy_beats_the_bes
             assert_eq!(found.workers, workers);
             found
         });
-        let best = all.min_by(|one, other| one.worth.compare(&other.worth)).expect("there are some");
-        let survey = Survey::of(traffic(&requests), SIZE, &work(&direct)).expect("it is read");
-        let open = || Ok(traffic(&requests));
-        let reuse = Reuse::of(&survey, Mix::copies(&survey, 2, 1), Time::ZERO, open).expect("it is read");
-        let bound = reuse.yardstick(&direct, &work(&direct)).mean_ttft().expect("there are requests");
+        let best = all
+            .min_by(|one, other| one.worth.compare(&other.worth))
+            .expect("there are some");
+        let mut survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&direct)).expect("it is read");
+        let (mix, open) = (Mix::copies(&survey, 2, 1), || Ok(traffic(&requests)));
+        let reuse = Reuse::of(&mut survey, mix, Time::ZERO, open).expect("it is read");
+        let bound = reuse
+            .yardstick(&direct, &work(&direct))
+            .mean_ttft()
+            .expect("there are requests");
         assert!(bound.0 <= best.worth.ttft_mean + 1e-6, "{bound} {best:?}");
         assert!(bound.0 * 3.0 > best.worth.ttft_mean, "{bound} says nothing of {best:?}");
-        for policy in ["time", "blocks", "round-robin", "least-loaded", "random", "p2c", "weighted"] {
+        for policy in [
+            "time",
+            "blocks",
+            "round-robin",
+            "least-loaded",
+            "random",
+            "p2c",
+            "weighted",
+        ] {
             let chosen = found(&fleet(2, 1_000, &timing, policy), &requests, None);
-            assert!(chosen.worth.ttft_mean >= best.worth.ttft_mean - 1e-6, "{policy} {chosen:?} {best:?}");
+            assert!(
+                chosen.worth.ttft_mean >= best.worth.ttft_mean - 1e-6,
+                "{policy} {chosen:?} {best:?}"
+            );
         }
         let mut search = Search::new(seed, 2, found(&direct, &requests, Some(&[0; 6])));
         for _ in 0..300 {

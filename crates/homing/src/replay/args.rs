@@ -19,7 +19,11 @@ pub struct FleetArgs {
     #[arg(long, value_name = "NAME")]
     pub believed_profile: Option<String>,
     /// How engines differ from their profile: `none`, or any of speed=0.3,overhead=1ms-5ms,noise=0.1,slow=1
-    #[arg(long, value_name = "WHAT", default_value = "speed=0.3,overhead=1ms-5ms,noise=0.1,slow=1")]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "speed=0.3,overhead=1ms-5ms,noise=0.1,slow=1"
+    )]
     pub disparity: String,
     /// Blocks of cache of each worker, or `0.5x`: so many times the working set over all workers
     #[arg(long, value_name = "NUMBER", default_value = "49152")]
@@ -76,7 +80,10 @@ pub struct FleetArgs {
 
 /// `homing replay`.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "replay", about = "Run a trace through a simulated fleet under several policies, and compare them")]
+#[command(
+    name = "replay",
+    about = "Run a trace through a simulated fleet under several policies, and compare them"
+)]
 pub struct ReplayArgs {
     /// What arrives, and at whom.
     #[command(flatten)]
@@ -109,7 +116,10 @@ pub struct ReplayArgs {
 
 /// `homing tune`.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "tune", about = "Search the settings and the fleet size that keep a promise, on the simulator")]
+#[command(
+    name = "tune",
+    about = "Search the settings and the fleet size that keep a promise, on the simulator"
+)]
 pub struct TuneArgs {
     /// What arrives, and at whom: `--workers` is the most there may be.
     #[command(flatten)]

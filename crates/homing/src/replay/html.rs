@@ -38,7 +38,10 @@ fn plots(runs: &PolicyRuns) -> Value {
     let (length, cached) = tally.cached_over_time(CACHED_CELLS);
     let (cell, load) = tally.load_over_time();
     let rounded = |value: f64| (value * 1e4).round() / 1e4;
-    let load: Vec<Vec<f64>> = load.into_iter().map(|row| row.into_iter().map(rounded).collect()).collect();
+    let load: Vec<Vec<f64>> = load
+        .into_iter()
+        .map(|row| row.into_iter().map(rounded).collect())
+        .collect();
     let cached: Vec<Option<f64>> = cached.into_iter().map(|share| share.map(rounded)).collect();
     json!({
         "policy": runs.policy,
@@ -61,7 +64,10 @@ fn curve(of: &Quantiles) -> Vec<[f64; 2]> {
 
 fn sample(sample: &Sample) -> Value {
     let record = &sample.record;
-    let decision: Option<Value> = sample.decision.as_ref().and_then(|json| serde_json::from_str(json).ok());
+    let decision: Option<Value> = sample
+        .decision
+        .as_ref()
+        .and_then(|json| serde_json::from_str(json).ok());
     json!({
         "number": record.number,
         "router": record.router,
@@ -102,6 +108,10 @@ mod tests {
             quantiles.add(f64::from(value * 7 % 1_000));
         }
         let curve = curve(&quantiles);
-        assert!(curve.windows(2).all(|pair| pair[0][0] < pair[1][0] && pair[0][1] <= pair[1][1]));
+        assert!(
+            curve
+                .windows(2)
+                .all(|pair| pair[0][0] < pair[1][0] && pair[0][1] <= pair[1][1])
+        );
     }
 }

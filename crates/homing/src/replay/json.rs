@@ -59,7 +59,9 @@ fn fleet(plan: &Plan) -> Value {
     let faults: Vec<Value> = setup
         .faults
         .iter()
-        .map(|fault| json!({"kind": fault.kind.name(), "at_s": fault.at.millis() / 1e3, "lasts_s": fault.lasts.0 / 1e3}))
+        .map(
+            |fault| json!({"kind": fault.kind.name(), "at_s": fault.at.millis() / 1e3, "lasts_s": fault.lasts.0 / 1e3}),
+        )
         .collect();
     json!({
         "workers": setup.workers.count,

@@ -136,7 +136,10 @@ async fn send_all(plan: &Plan, url: &str, args: &ReplayArgs, progress: &Progress
         }
     }
     let error = first_error.unwrap_or_default();
-    ensure!(tally.counts.failed == 0 || tally.counts.completed > 0, "no request was answered; the first said: {error}");
+    ensure!(
+        tally.counts.failed == 0 || tally.counts.completed > 0,
+        "no request was answered; the first said: {error}"
+    );
     let outcome = Outcome {
         requests: number,
         ..Outcome::default()
@@ -152,7 +155,11 @@ async fn send_all(plan: &Plan, url: &str, args: &ReplayArgs, progress: &Progress
 /// What a session says next is after what was said, or after a stand-in if the endpoint does not tell its tokens.
 fn answered(open: &mut Conversations, session: SessionId, sent: Sent, heard: Option<Heard>) {
     let tokens = heard.map(|heard| heard.tokens).unwrap_or_default();
-    let answer = if tokens.is_empty() { Answer::StandIn(sent.output) } else { Answer::Said(&tokens) };
+    let answer = if tokens.is_empty() {
+        Answer::StandIn(sent.output)
+    } else {
+        Answer::Said(&tokens)
+    };
     open.answered(session, sent.text, answer);
 }
 
@@ -206,7 +213,10 @@ impl Endpoint {
             let value: HeaderValue = value.trim().parse().ok().with_context(wrong)?;
             headers.insert(name, value);
         }
-        let client = reqwest::Client::builder().default_headers(headers).timeout(PATIENCE).build()?;
+        let client = reqwest::Client::builder()
+            .default_headers(headers)
+            .timeout(PATIENCE)
+            .build()?;
         let base = url.trim_end_matches('/').trim_end_matches("/v1");
         let mut endpoint = Self {
             client,
@@ -215,13 +225,21 @@ impl Endpoint {
         };
         endpoint.model = match &args.live_model {
             Some(model) => model.clone(),
-            None => endpoint.first_model().await.with_context(|| format!("the endpoint {url} does not tell its models"))?,
+            None => endpoint
+                .first_model()
+                .await
+                .with_context(|| format!("the endpoint {url} does not tell its models"))?,
         };
         Ok(endpoint)
     }
 
     async fn first_model(&self) -> anyhow::Result<String> {
-        let answer = self.client.get(format!("{}/models", self.url)).send().await?.error_for_status()?;
+        let answer = self
+            .client
+            .get(format!("{}/models", self.url))
+            .send()
+            .await?
+            .error_for_status()?;
         let models: Value = serde_json::from_slice(&answer.bytes().await?)?;
         let model = models["data"][0]["id"].as_str().context("there is none")?;
         Ok(model.to_owned())
@@ -230,7 +248,9 @@ impl Endpoint {
     async fn ask(&self, body: Value) -> anyhow::Result<Heard> {
         let began = Instant::now();
         let request = self.client.post(format!("{}/completions", self.url));
-        let request = request.header("content-type", "application/json").body(body.to_string());
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string());
         let mut answer = request.send().await?;
         if !answer.status().is_success() {
             let status = answer.status();
@@ -241,7 +261,10 @@ impl Endpoint {
         while let Some(chunk) = answer.chunk().await? {
             for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
                 line.extend_from_slice(piece);
-                ensure!(line.len() <= MAX_LINE, "a line of the stream is longer than {MAX_LINE} bytes");
+                ensure!(
+                    line.len() <= MAX_LINE,
+                    "a line of the stream is longer than {MAX_LINE} bytes"
+                );
                 if piece.ends_with(b"\n") {
                     heard.line(&line, began.elapsed())?;
                     line.clear();
@@ -272,7 +295,8 @@ impl Heard {
             self.whole = at;
             self.pieces += 1;
             let ids = choice["token_ids"].as_array().into_iter().flatten();
-            self.tokens.extend(ids.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
+            self.tokens
+                .extend(ids.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
         }
         let usage = &piece["usage"];
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
@@ -305,8 +329,14 @@ mod tests {
             "data: [DONE]\n",
         ])
         .unwrap();
-        assert_eq!((whole.first, whole.whole), (Some(Duration::from_millis(3)), Duration::from_millis(4)));
-        assert_eq!((whole.generated, whole.cached, whole.tokens, whole.ended), (Some(2), 48, vec![5, 6], true));
+        assert_eq!(
+            (whole.first, whole.whole),
+            (Some(Duration::from_millis(3)), Duration::from_millis(4))
+        );
+        assert_eq!(
+            (whole.generated, whole.cached, whole.tokens, whole.ended),
+            (Some(2), 48, vec![5, 6], true)
+        );
     }
 
     #[test]

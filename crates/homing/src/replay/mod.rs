@@ -52,9 +52,17 @@ pub fn replay(matches: &ArgMatches) -> anyhow::Result<String> {
         plan::policies(&args.policy)?
     };
     let plan = Plan::new(&args.fleet, args.best_found.map(|_| best::REQUESTS))?;
-    let last = args.fleet.seed.checked_add(u64::from(args.seeds)).context("--seed is too large")?;
+    let last = args
+        .fleet
+        .seed
+        .checked_add(u64::from(args.seeds))
+        .context("--seed is too large")?;
     let seeds: Vec<u64> = (args.fleet.seed..last).collect();
-    let samples = if args.report.is_some() { Samples::Kept } else { Samples::Dropped };
+    let samples = if args.report.is_some() {
+        Samples::Kept
+    } else {
+        Samples::Dropped
+    };
     let mut policies = run::all(&plan, &named, &seeds, samples)?;
     if let Some(url) = &args.live {
         policies.push(live::run(&plan, url, &args)?);

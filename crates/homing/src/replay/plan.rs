@@ -67,17 +67,20 @@ impl Plan {
         let room = Room::read(&args.blocks)?;
         let mut setup = setup(args, believed, &room)?;
         let work = work(&setup);
-        let survey = Survey::of(source.open()?, block_size(args)?, &work)?;
+        let mut survey = Survey::of(|| source.open(), block_size(args)?, &work)?;
         let mix = match args.load {
             Some(load) => {
-                ensure!(load > 0.0 && load.is_finite(), "--load is {load}, expected a number above 0");
+                ensure!(
+                    load > 0.0 && load.is_finite(),
+                    "--load is {load}, expected a number above 0"
+                );
                 Mix::load(&survey, args.workers, load)?
             }
             None => Mix::copies(&survey, args.workers, args.copies.unwrap_or(1)),
         };
         let mix = most.map_or(mix, |most| mix.limited(most));
         let since = written::warmup(&args.warmup, survey.summary.span)?;
-        let reuse = Reuse::of(&survey, mix, since, || source.open())?;
+        let reuse = Reuse::of(&mut survey, mix, since, || source.open())?;
         let working_set = reuse.working_set();
         if let Room::Times(times) = room {
             let each = times * working_set as f64 / f64::from(args.workers);
@@ -135,10 +138,18 @@ pub fn policies(named: &[String]) -> anyhow::Result<Vec<String>> {
     };
     for name in named {
         if name == "all" {
-            policies.extend(NAMES.iter().filter(|name| **name != "direct").map(|name| (*name).to_owned()));
+            policies.extend(
+                NAMES
+                    .iter()
+                    .filter(|name| **name != "direct")
+                    .map(|name| (*name).to_owned()),
+            );
         } else {
             let found = policy::by_spec(name)?;
-            ensure!(!found.needs_pin(), "the policy `{name}` chooses nothing by itself: requests of a trace name no worker");
+            ensure!(
+                !found.needs_pin(),
+                "the policy `{name}` chooses nothing by itself: requests of a trace name no worker"
+            );
             policies.push(name.to_owned());
         }
     }
@@ -156,7 +167,8 @@ enum Room {
 
 impl Room {
     fn read(text: &str) -> anyhow::Result<Self> {
-        let wrong = || format!("--blocks is {text:?}, expected a number of blocks, or 0.5x for half of the working set");
+        let wrong =
+            || format!("--blocks is {text:?}, expected a number of blocks, or 0.5x for half of the working set");
         if let Some(times) = text.strip_suffix('x') {
             let times: Option<f64> = times.parse().ok();
             let times = times.filter(|times| *times > 0.0 && times.is_finite());
@@ -238,7 +250,9 @@ fn faults(args: &FleetArgs) -> anyhow::Result<Vec<homing_sim::fleet::Fault>> {
 
 /// A profile by name, or from a file.
 fn timing(name: &str) -> anyhow::Result<Timing> {
-    let is_file = std::path::Path::new(name).extension().is_some_and(|extension| extension == "json");
+    let is_file = std::path::Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "json");
     let profile = if is_file {
         let file = homing_config::read_text(name)?;
         Profile::from_json(&file.text).with_context(|| file.name.clone())?

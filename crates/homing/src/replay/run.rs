@@ -59,7 +59,9 @@ pub enum Samples {
 
 /// Runs every policy with every seed.
 pub fn all(plan: &Plan, policies: &[String], seeds: &[u64], samples: Samples) -> anyhow::Result<Vec<PolicyRuns>> {
-    let jobs: Vec<(usize, u64)> = (0..policies.len()).flat_map(|policy| seeds.iter().map(move |seed| (policy, *seed))).collect();
+    let jobs: Vec<(usize, u64)> = (0..policies.len())
+        .flat_map(|policy| seeds.iter().map(move |seed| (policy, *seed)))
+        .collect();
     let progress = Progress::new(plan.requests() * jobs.len() as u64, "runs");
     let results = in_parallel(plan.threads, jobs.len(), &progress, |job| {
         let (policy, seed) = jobs[job];
@@ -70,7 +72,10 @@ pub fn all(plan: &Plan, policies: &[String], seeds: &[u64], samples: Samples) ->
     for (result, (policy, _)) in results.into_iter().zip(&jobs) {
         by_policy[*policy].push(result?);
     }
-    let runs = policies.iter().zip(by_policy).map(|(policy, runs)| together(policy, runs));
+    let runs = policies
+        .iter()
+        .zip(by_policy)
+        .map(|(policy, runs)| together(policy, runs));
     Ok(runs.collect())
 }
 
@@ -107,7 +112,9 @@ fn in_parallel<T: Send>(
     };
     std::thread::scope(|scope| {
         scope.spawn(|| progress.show());
-        let workers: Vec<_> = (0..threads.clamp(1, jobs.max(1))).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..threads.clamp(1, jobs.max(1)))
+            .map(|_| scope.spawn(worker))
+            .collect();
         for worker in workers {
             // A panic of a worker is passed on when the scope ends.
             let _ = worker.join();
@@ -115,7 +122,10 @@ fn in_parallel<T: Send>(
         progress.finish();
     });
     let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.into_iter().map(|result| result.context("a run did not end").and_then(|result| result)).collect()
+    results
+        .into_iter()
+        .map(|result| result.context("a run did not end").and_then(|result| result))
+        .collect()
 }
 
 /// One run of the fleet.
@@ -221,17 +231,15 @@ impl Progress {
 
     /// Shows it until all is done.
     pub fn show(&self) {
-        let shown = std::io::stderr().is_terminal();
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
         while !self.over.load(Ordering::Acquire) {
-            if shown {
-                self.draw();
-            }
-            std::thread::park_timeout(SHOWN_EVERY.min(Duration::from_millis(if shown { 200 } else { 20 })));
+            self.draw();
+            std::thread::sleep(SHOWN_EVERY);
         }
-        if shown {
-            // A cleared line, so that nothing of it stays above the table.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        // A cleared line, so that nothing of it stays above the table.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
 
     fn draw(&self) {
@@ -240,9 +248,18 @@ impl Progress {
         let share = done as f64 / self.all.max(1) as f64;
         let full = (share * WIDTH as f64) as usize;
         let seconds = self.began.elapsed().as_secs_f64();
-        let left = if share > 0.01 { format!(", {:.0} s left", seconds / share - seconds) } else { String::new() };
+        let left = if share > 0.01 {
+            format!(", {:.0} s left", seconds / share - seconds)
+        } else {
+            String::new()
+        };
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(WIDTH - full));
         // Nobody minds if progress cannot be shown.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{} [{bar}] {:.0} %{left}", self.what, share * 100.0);
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{} [{bar}] {:.0} %{left}",
+            self.what,
+            share * 100.0
+        );
     }
 }

@@ -10,7 +10,9 @@ use anyhow::{Context as _, bail, ensure};
 use homing_domain::BlockSize;
 use homing_profile::Millis;
 use homing_trace::generate::{Documents, Generated, Kind, Length, Sessions, Share};
-use homing_trace::{Arrivals, Client, Factor, Problem, ReadOptions, Reader, Request, TraceError, Traffic, Window, Workload};
+use homing_trace::{
+    Arrivals, Client, Factor, Problem, ReadOptions, Reader, Request, TraceError, Traffic, Window, Workload,
+};
 
 use super::written;
 
@@ -60,8 +62,12 @@ impl Source {
         let origin = if let Some(kind) = generator(kind) {
             workload(name, kind)?
         } else {
-            let unknown =
-                || format!("the trace {name:?} cannot be read, and is no generator: these are {}", KINDS.join(", "));
+            let unknown = || {
+                format!(
+                    "the trace {name:?} cannot be read, and is no generator: these are {}",
+                    KINDS.join(", ")
+                )
+            };
             File::open(name).with_context(unknown)?;
             Origin::File {
                 path: name.to_owned(),
@@ -160,7 +166,13 @@ fn workload(name: &str, mut kind: Kind) -> anyhow::Result<Origin> {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let expected = known(kind);
         let wrong = || format!("the trace {name:?} has {part:?}, expected {expected}");
-        let number = || value.parse::<f64>().ok().filter(|value| (0.0..=1e9).contains(value)).with_context(wrong);
+        let number = || {
+            value
+                .parse::<f64>()
+                .ok()
+                .filter(|value| (0.0..=1e9).contains(value))
+                .with_context(wrong)
+        };
         let count = || homing_config::quantity::count(value).with_context(wrong);
         match key {
             "rate" => rate = number()?,
@@ -194,7 +206,10 @@ fn workload(name: &str, mut kind: Kind) -> anyhow::Result<Origin> {
         clients: clients.collect(),
         ..Workload::new(seed, arrivals, kind)
     };
-    workload.clone().requests().with_context(|| format!("the trace {name:?}"))?;
+    workload
+        .clone()
+        .requests()
+        .with_context(|| format!("the trace {name:?}"))?;
     Ok(Origin::Generator {
         workload: Box::new(workload),
         requests,
@@ -235,7 +250,9 @@ fn known(kind: Kind) -> String {
         Kind::Documents(_) => "document, in-prompt, question, answer",
         Kind::Unrelated { .. } => "prompt, answer",
     };
-    format!("rate=PER_SECOND, variation=NUMBER, on-off=TIME/TIME, requests=NUMBER, seed=NUMBER, tenants=NUMBER, or a mean length: {lengths}")
+    format!(
+        "rate=PER_SECOND, variation=NUMBER, on-off=TIME/TIME, requests=NUMBER, seed=NUMBER, tenants=NUMBER, or a mean length: {lengths}"
+    )
 }
 
 #[cfg(test)]
@@ -253,19 +270,31 @@ mod tests {
 
     #[test]
     fn generators_have_names_and_settings() {
-        for name in ["chat", "agents:requests=30", "documents:rate=9,document=100", "unrelated:prompt=10,tenants=3"] {
+        for name in [
+            "chat",
+            "agents:requests=30",
+            "documents:rate=9,document=100",
+            "unrelated:prompt=10,tenants=3",
+        ] {
             let source = source(name).expect(name);
             assert_eq!(source.name(), name);
             let requests: Vec<Request> = source.open().expect(name).collect::<Result<_, _>>().expect(name);
             assert_eq!(requests.len(), if name.contains("30") { 30 } else { 1_000 });
-            assert!(requests.windows(2).all(|pair| pair[0].arrival.earliest() <= pair[1].arrival.earliest()));
+            assert!(
+                requests
+                    .windows(2)
+                    .all(|pair| pair[0].arrival.earliest() <= pair[1].arrival.earliest())
+            );
         }
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         for (name, words) in [
-            ("nothing.jsonl", "the trace \"nothing.jsonl\" cannot be read, and is no generator: these are chat, agents"),
+            (
+                "nothing.jsonl",
+                "the trace \"nothing.jsonl\" cannot be read, and is no generator: these are chat, agents",
+            ),
             ("chat:speed=1", "has \"speed=1\", expected rate=PER_SECOND"),
             ("chat:rate=fast", "has \"rate=fast\""),
             ("chat:rate=0", "per_second is 0"),

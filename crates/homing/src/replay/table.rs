@@ -60,7 +60,9 @@ pub fn head(plan: &Plan, style: Style) -> String {
     } else {
         String::new()
     };
-    let asked = plan.asked.map_or_else(String::new, |asked| format!(" of {asked} asked for"));
+    let asked = plan
+        .asked
+        .map_or_else(String::new, |asked| format!(" of {asked} asked for"));
     let warmup = if plan.since.0 > 0 {
         format!("; the first {:.0} s are not counted", plan.since.millis() / 1e3)
     } else {
@@ -77,21 +79,44 @@ pub fn head(plan: &Plan, style: Style) -> String {
     );
     for fault in &setup.faults {
         let (at, lasts) = (fault.at.millis() / 1e3, fault.lasts.0 / 1e3);
-        let _ = writeln!(text, "{}  {:?} at {at} s for {lasts} s", style.bold("fault  "), fault.kind);
+        let _ = writeln!(
+            text,
+            "{}  {:?} at {at} s for {lasts} s",
+            style.bold("fault  "),
+            fault.kind
+        );
     }
     text
 }
 
 fn width(told: &Told) -> usize {
-    told.policies.iter().map(|runs| runs.policy.len()).max().unwrap_or(0).max("policy".len())
+    told.policies
+        .iter()
+        .map(|runs| runs.policy.len())
+        .max()
+        .unwrap_or(0)
+        .max("policy".len())
 }
 
 fn latency(text: &mut String, told: &Told, style: Style) {
     let name = width(told);
     let four = |title: &str| format!("{:^34}", format!("{title}, ms"));
-    let _ = writeln!(text, "\n{:name$}  {} {} {}", "", four("time to first token"), four("between tokens"), four("end to end"));
-    let columns = ["mean", "p50", "p90", "p99"].map(|column| format!("{column:>8}")).join(" ");
-    let _ = writeln!(text, "{}", style.bold(&format!("{:name$}  {columns} {columns} {columns}", "policy")));
+    let _ = writeln!(
+        text,
+        "\n{:name$}  {} {} {}",
+        "",
+        four("time to first token"),
+        four("between tokens"),
+        four("end to end")
+    );
+    let columns = ["mean", "p50", "p90", "p99"]
+        .map(|column| format!("{column:>8}"))
+        .join(" ");
+    let _ = writeln!(
+        text,
+        "{}",
+        style.bold(&format!("{:name$}  {columns} {columns} {columns}", "policy"))
+    );
     for runs in &told.policies {
         let tally = &runs.tally;
         let cells = [cells(&tally.ttft), cells(&tally.itl), cells(&tally.e2e)].join(" ");
@@ -100,7 +125,9 @@ fn latency(text: &mut String, told: &Told, style: Style) {
 }
 
 fn cells(of: &Quantiles) -> String {
-    [of.mean(), of.at(0.5), of.at(0.9), of.at(0.99)].map(|value| format!("{:>8}", number(value))).join(" ")
+    [of.mean(), of.at(0.5), of.at(0.9), of.at(0.99)]
+        .map(|value| format!("{:>8}", number(value)))
+        .join(" ")
 }
 
 /// Three digits or so.
@@ -147,8 +174,14 @@ fn row(plan: &Plan, runs: &PolicyRuns) -> [String; 15] {
     let share = |share: f64| format!("{:.1}%", share * 100.0);
     let bound = plan.yardstick.mean_ttft().map_or(0.0, |mean| mean.0);
     [
-        format!("{:.2}", mean(runs, |run| run.tally.per_second(run.tally.counts.completed))),
-        format!("{:.0}", mean(runs, |run| run.tally.per_second(run.tally.counts.output_tokens))),
+        format!(
+            "{:.2}",
+            mean(runs, |run| run.tally.per_second(run.tally.counts.completed))
+        ),
+        format!(
+            "{:.0}",
+            mean(runs, |run| run.tally.per_second(run.tally.counts.output_tokens))
+        ),
         format!("{:.2}", mean(runs, |run| run.tally.per_second(run.tally.counts.good))),
         share(super::json::good_share(tally)),
         share(tally.cached_share()),
@@ -161,7 +194,11 @@ fn row(plan: &Plan, runs: &PolicyRuns) -> [String; 15] {
         commas(counts.failed + counts.given_up),
         format!("{:.0}%", tally.error.at(0.5) * 100.0),
         share(tally.overpromised_share()),
-        if bound > 0.0 { format!("{:.2}", tally.ttft.mean() / bound) } else { "-".to_owned() },
+        if bound > 0.0 {
+            format!("{:.2}", tally.ttft.mean() / bound)
+        } else {
+            "-".to_owned()
+        },
     ]
 }
 
@@ -171,8 +208,15 @@ fn seeds(text: &mut String, told: &Told, style: Style) {
         return;
     }
     let name = width(told);
-    let title = format!("{:name$}  {:>22}  {:>22}  {:>22}", "policy", "TTFT p50, ms", "TTFT p99, ms", "goodput/s");
-    let _ = writeln!(text, "\nmean and 95% interval over {count} seeds\n{}", style.bold(&title));
+    let title = format!(
+        "{:name$}  {:>22}  {:>22}  {:>22}",
+        "policy", "TTFT p50, ms", "TTFT p99, ms", "goodput/s"
+    );
+    let _ = writeln!(
+        text,
+        "\nmean and 95% interval over {count} seeds\n{}",
+        style.bold(&title)
+    );
     for runs in told.policies.iter().filter(|runs| runs.runs.len() > 1) {
         let cell = |[low, high]: [f64; 2]| {
             let (mean, half) = (f64::midpoint(low, high), (high - low) / 2.0);
@@ -184,7 +228,12 @@ fn seeds(text: &mut String, told: &Told, style: Style) {
             interval(runs, |tally| tally.per_second(tally.counts.good)),
         ]
         .map(cell);
-        let _ = writeln!(text, "{:name$}  {}", runs.policy, cells.map(|cell| format!("{cell:>22}")).join("  "));
+        let _ = writeln!(
+            text,
+            "{:name$}  {}",
+            runs.policy,
+            cells.map(|cell| format!("{cell:>22}")).join("  ")
+        );
     }
 }
 
@@ -212,6 +261,8 @@ fn foot(text: &mut String, plan: &Plan, told: &Told) {
             found.tries, found.begun_with
         );
     }
-    let rss = told.peak_rss_mib.map_or_else(String::new, |mib| format!(", {mib:.0} MiB"));
+    let rss = told
+        .peak_rss_mib
+        .map_or_else(String::new, |mib| format!(", {mib:.0} MiB"));
     let _ = writeln!(text, "{:.1} s{rss}", told.elapsed.as_secs_f64());
 }

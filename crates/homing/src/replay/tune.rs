@@ -65,7 +65,9 @@ fn tried(plan: &Plan, settings: &Settings, progress: &Progress) -> anyhow::Resul
     setup.workers.count = settings.workers;
     setup.routers.config.start_within = settings.start_within;
     // Faults of workers that a smaller fleet does not have do not happen.
-    setup.faults.retain(|fault| written::ends(fault.kind).0 < settings.workers);
+    setup
+        .faults
+        .retain(|fault| written::ends(fault.kind).0 < settings.workers);
     let tally = run::one(plan, &setup, Samples::Dropped, progress)?.tally;
     Ok(Worth {
         good: good_share(&tally),
@@ -109,12 +111,20 @@ fn story(args: &TuneArgs, plan: &Plan, search: &Search, style: Style) -> String 
     let mut text = table::head(plan, style);
     let count = search.tried().len();
     let (promise, slo) = (args.promise * 100.0, &args.fleet.slo);
-    let _ = writeln!(text, "{}  {promise:.0} % of requests within {slo}\n", style.bold("promise"));
+    let _ = writeln!(
+        text,
+        "{}  {promise:.0} % of requests within {slo}\n",
+        style.bold("promise")
+    );
     let title = format!(
         "{:>7}  {:<44} {:>12} {:>7} {:>10} {:>10} {:>10} {:>9}",
         "workers", "policy", "start within", "good", "goodput/s", "TTFT p50", "TTFT p99", "ITL p99"
     );
-    let _ = writeln!(text, "frontier of {count} tries: no other has fewer workers and a lower TTFT p99\n{}", style.bold(&title));
+    let _ = writeln!(
+        text,
+        "frontier of {count} tries: no other has fewer workers and a lower TTFT p99\n{}",
+        style.bold(&title)
+    );
     for of in search.frontier() {
         let _ = writeln!(text, "{}", line(search, of));
     }

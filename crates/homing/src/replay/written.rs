@@ -40,13 +40,15 @@ pub fn slo(text: &str) -> anyhow::Result<Slo> {
 
 /// `10m-20m`, `1000` or `500+1000`.
 pub fn slice(text: &str) -> anyhow::Result<Window> {
-    let wrong =
-        || format!("--slice is {text:?}, expected times such as 10m-20m, or requests such as 1000 or 500+1000");
+    let wrong = || format!("--slice is {text:?}, expected times such as 10m-20m, or requests such as 1000 or 500+1000");
     if let Some((from, to)) = text.split_once('-') {
         let (from, to) = (quantity::millis(from), quantity::millis(to));
         let (from, to) = from.zip(to).with_context(wrong)?;
         ensure!(from < to, wrong());
-        return Ok(Window::Time(Time::from_millis(from as f64), Time::from_millis(to as f64)));
+        return Ok(Window::Time(
+            Time::from_millis(from as f64),
+            Time::from_millis(to as f64),
+        ));
     }
     let (skip, take) = text.split_once('+').unwrap_or(("0", text));
     let (skip, take) = quantity::count(skip).zip(quantity::count(take)).with_context(wrong)?;
@@ -83,7 +85,9 @@ pub fn disparity(text: &str) -> anyhow::Result<Disparity> {
         let (name, value) = part.split_once('=').with_context(wrong)?;
         let number = |least: f64, most: f64| {
             let number: Option<f64> = value.parse().ok();
-            number.filter(|number| (least..=most).contains(number)).with_context(wrong)
+            number
+                .filter(|number| (least..=most).contains(number))
+                .with_context(wrong)
         };
         match name {
             "speed" => disparity.speed = number(0.0, 0.95)?,
@@ -91,7 +95,9 @@ pub fn disparity(text: &str) -> anyhow::Result<Disparity> {
             "slow" => disparity.slow = number(0.1, 1_000.0)?,
             "overhead" => {
                 let (least, most) = value.split_once('-').unwrap_or((value, value));
-                let (least, most) = quantity::millis(least).zip(quantity::millis(most)).with_context(wrong)?;
+                let (least, most) = quantity::millis(least)
+                    .zip(quantity::millis(most))
+                    .with_context(wrong)?;
                 ensure!(least <= most, wrong());
                 disparity.overhead = (Millis(least as f64), Millis(most as f64));
             }
@@ -108,7 +114,8 @@ pub fn faults(text: &str, fleet: (u32, u32)) -> anyhow::Result<Vec<Fault>> {
     for (number, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
         for written in line.split(',').map(str::trim).filter(|written| !written.is_empty()) {
-            let fault = fault(written, fleet).with_context(|| format!("line {} of the faults, {written:?}", number + 1))?;
+            let fault =
+                fault(written, fleet).with_context(|| format!("line {} of the faults, {written:?}", number + 1))?;
             ensure!(faults.len() < MAX_FAULTS, "there are more than {MAX_FAULTS} faults");
             faults.push(fault);
         }
@@ -138,7 +145,11 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
         "crash" => FaultKind::Crash { worker: number(of)? },
         "slow" => {
             let (worker, factor) = pair('x')?;
-            let factor: f64 = factor.parse().ok().filter(|factor| (1.0..=1e6).contains(factor)).context(FAULTS)?;
+            let factor: f64 = factor
+                .parse()
+                .ok()
+                .filter(|factor| (1.0..=1e6).contains(factor))
+                .context(FAULTS)?;
             FaultKind::Slow { worker, factor }
         }
         "loss" | "repeat" | "reorder" => {
@@ -167,8 +178,16 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
         _ => bail!(FAULTS),
     };
     let (worker, router) = ends(kind);
-    ensure!(worker < workers, "there is no worker {worker}: they are numbered from 0 to {}", workers - 1);
-    ensure!(router < routers, "there is no router {router}: they are numbered from 0 to {}", routers - 1);
+    ensure!(
+        worker < workers,
+        "there is no worker {worker}: they are numbered from 0 to {}",
+        workers - 1
+    );
+    ensure!(
+        router < routers,
+        "there is no router {router}: they are numbered from 0 to {}",
+        routers - 1
+    );
     Ok(Fault {
         at: Time::from_millis(time("the beginning", at)?.0),
         lasts: time("the duration", lasts)?,

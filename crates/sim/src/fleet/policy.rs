@@ -40,7 +40,9 @@ const WEIGHTS: [(&str, &[&str]); 2] = [
 
 fn known(policy: &str) -> String {
     let found = WEIGHTS.iter().find(|(name, _)| *name == policy);
-    found.map_or_else(String::new, |(_, weights)| format!("; there are {}", weights.join(", ")))
+    found.map_or_else(String::new, |(_, weights)| {
+        format!("; there are {}", weights.join(", "))
+    })
 }
 
 /// A policy as it is written.
@@ -85,7 +87,11 @@ fn weighted(name: &str, weights: &[(&str, f64)]) -> Result<Box<dyn Policy>, Poli
             }
         }
     }
-    Ok(if name == "time" { Box::new(time) } else { Box::new(blocks) })
+    Ok(if name == "time" {
+        Box::new(time)
+    } else {
+        Box::new(blocks)
+    })
 }
 
 #[cfg(test)]
@@ -94,15 +100,25 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let said = |spec: &str| by_spec(spec).map(|policy| policy.name()).map_err(|error| error.to_string());
+        let said = |spec: &str| {
+            by_spec(spec)
+                .map(|policy| policy.name())
+                .map_err(|error| error.to_string())
+        };
         assert_eq!(said("time"), Ok("time"));
         assert_eq!(said("time:decode=0.5:error=0"), Ok("time"));
         assert_eq!(said("blocks:credit=2"), Ok("blocks"));
         for (spec, words) in [
             ("fast", "there is no policy `fast`; there are time, "),
-            ("time:speed=1", "the policy `time` has no weight `speed`; there are decode, others, error, gateways"),
+            (
+                "time:speed=1",
+                "the policy `time` has no weight `speed`; there are decode, others, error, gateways",
+            ),
             ("random:decode=1", "the policy `random` has no weight `decode`"),
-            ("time:decode=-1", "decode of the policy `time` is \"-1\", expected a number from 0 to 1000"),
+            (
+                "time:decode=-1",
+                "decode of the policy `time` is \"-1\", expected a number from 0 to 1000",
+            ),
             ("time:decode", "decode of the policy `time` is \"\""),
         ] {
             let error = said(spec).unwrap_err();

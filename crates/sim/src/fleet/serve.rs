@@ -95,8 +95,13 @@ impl<I: Traffic> World<I> {
         question.priority = call.request.client.priority;
         question.wanted.tried.clone_from(&call.tried);
         if call.attempt == 0 {
-            let worker = usize::try_from(number.0).ok().and_then(|number| self.assigned.get(number));
-            let pin = |worker: &u32| Pin { worker: WorkerId(*worker), dp: None };
+            let worker = usize::try_from(number.0)
+                .ok()
+                .and_then(|number| self.assigned.get(number));
+            let pin = |worker: &u32| Pin {
+                worker: WorkerId(*worker),
+                dp: None,
+            };
             question.wanted.pinned = worker.map(pin);
         }
         let router = call.router;

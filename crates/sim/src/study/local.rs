@@ -107,13 +107,21 @@ impl Search {
         let worker = self.best.workers[slow];
         let before = slow.saturating_sub(NEAR)..slow;
         let near: Vec<usize> = before.filter(|other| self.best.workers[*other] == worker).collect();
-        if near.is_empty() { slow } else { near[self.rng.place(near.len())] }
+        if near.is_empty() {
+            slow
+        } else {
+            near[self.rng.place(near.len())]
+        }
     }
 }
 
 fn slowest(found: &Found) -> Vec<u32> {
     let mut order: Vec<u32> = (0..found.ttft.len() as u32).collect();
-    order.sort_by(|one, other| found.ttft[*other as usize].total_cmp(&found.ttft[*one as usize]).then(one.cmp(other)));
+    order.sort_by(|one, other| {
+        found.ttft[*other as usize]
+            .total_cmp(&found.ttft[*one as usize])
+            .then(one.cmp(other))
+    });
     order
 }
 
@@ -151,7 +159,9 @@ mod tests {
             let workers: Vec<u32> = (0..6).map(|place| number / fleet.pow(place) % fleet).collect();
             served(&sizes, &workers, fleet)
         });
-        let best = all.min_by(|one, other| one.worth.compare(&other.worth)).expect("there are some");
+        let best = all
+            .min_by(|one, other| one.worth.compare(&other.worth))
+            .expect("there are some");
         let mut search = Search::new(1, fleet, served(&sizes, &[0; 6], fleet));
         for _ in 0..2_000 {
             let workers = search.next_try();
@@ -162,8 +172,16 @@ mod tests {
 
     #[test]
     fn more_within_the_objectives_is_better_than_any_latency() {
-        let many = Worth { good: 2, ttft_p99: 9.0, ttft_mean: 9.0 };
-        let fast = Worth { good: 1, ttft_p99: 1.0, ttft_mean: 1.0 };
+        let many = Worth {
+            good: 2,
+            ttft_p99: 9.0,
+            ttft_mean: 9.0,
+        };
+        let fast = Worth {
+            good: 1,
+            ttft_p99: 1.0,
+            ttft_mean: 1.0,
+        };
         assert_eq!(many.compare(&fast), Ordering::Less);
         assert_eq!(Worth { ttft_p99: 8.0, ..many }.compare(&many), Ordering::Less);
     }

@@ -49,7 +49,11 @@ impl Quantiles {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine = mine.saturating_add(*theirs);
         }
-        self.least = if self.count == 0 { other.least } else { self.least.min(other.least) };
+        self.least = if self.count == 0 {
+            other.least
+        } else {
+            self.least.min(other.least)
+        };
         self.most = self.most.max(other.most);
         self.count += other.count;
         self.sum += other.sum;
@@ -62,7 +66,11 @@ impl Quantiles {
 
     /// Their mean; 0 if there are none.
     pub fn mean(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+        if self.count == 0 {
+            0.0
+        } else {
+            self.sum / self.count as f64
+        }
     }
 
     /// The greatest; 0 if there are none.
@@ -88,7 +96,12 @@ impl Quantiles {
         if self.count == 0 {
             return 0.0;
         }
-        let within: u64 = self.buckets.iter().take(bucket(limit) + 1).map(|count| u64::from(*count)).sum();
+        let within: u64 = self
+            .buckets
+            .iter()
+            .take(bucket(limit) + 1)
+            .map(|count| u64::from(*count))
+            .sum();
         within as f64 / self.count as f64
     }
 
@@ -160,7 +173,10 @@ mod tests {
     #[test]
     fn nothing_and_nonsense_are_zero() {
         let mut quantiles = Quantiles::default();
-        assert_eq!((quantiles.mean(), quantiles.at(0.5), quantiles.share_within(1.0)), (0.0, 0.0, 0.0));
+        assert_eq!(
+            (quantiles.mean(), quantiles.at(0.5), quantiles.share_within(1.0)),
+            (0.0, 0.0, 0.0)
+        );
         quantiles.add(f64::NAN);
         quantiles.add(-3.0);
         assert_eq!((quantiles.mean(), quantiles.at(0.99), quantiles.count()), (0.0, 0.0, 2));

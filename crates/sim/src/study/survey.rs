@@ -4,7 +4,7 @@
 //! that it generates the part of a decode step that falls to one of as many sequences as fit. So a fleet whose load is 1 can just
 //! keep up if it caches as well as can be and its batches are full.
 //!
-//! Cost: memory for the distinct blocks while it looks, and 16 bytes for each request.
+//! Cost: memory for the distinct blocks while it looks, at most 2^24 of them, and 16 bytes for each request.
 
 use std::cell::Cell;
 
@@ -48,6 +48,8 @@ impl Work {
     }
 }
 
+/// Distinct blocks that are remembered, at most.
+const MOST_DISTINCT: u64 = 1 << 24;
 /// Families are told apart by so many numbers.
 const BUCKETS: usize = 1_024;
 
@@ -82,11 +84,31 @@ pub struct Survey {
     token: Millis,
     pub(super) jobs: Vec<Job>,
     pub(super) block: BlockSize,
+    /// The blocks that were looked at: larger ones if there were too many.
+    pub(super) looked_at: BlockSize,
 }
 
 impl Survey {
-    /// Reads a trace.
-    pub fn of<I: Traffic>(traffic: I, block: BlockSize, work: &Work) -> Result<Self, TraceError> {
+    /// Reads a trace. `open` begins it anew, which is done again if there are so many blocks that only larger ones can be remembered.
+    pub fn of<I, F>(mut open: F, block: BlockSize, work: &Work) -> Result<Self, TraceError>
+    where
+        I: Traffic,
+        F: FnMut() -> Result<I, TraceError>,
+    {
+        let mut looked_at = block;
+        loop {
+            let larger = looked_at.get().checked_mul(2).and_then(BlockSize::new);
+            let most = if larger.is_some() { MOST_DISTINCT } else { u64::MAX };
+            if let Some(mut survey) = Self::look(open()?, looked_at, work, most)? {
+                survey.block = block;
+                return Ok(survey);
+            }
+            looked_at = larger.unwrap_or(looked_at);
+        }
+    }
+
+    /// Looks at blocks of this size, as long as there are at most so many.
+    fn look<I: Traffic>(traffic: I, block: BlockSize, work: &Work, most: u64) -> Result<Option<Self>, TraceError> {
         let last = Cell::new(0_usize);
         let noted = traffic.inspect(|request| {
             if let Ok(request) = request {
@@ -102,9 +124,13 @@ impl Survey {
             token: Millis::ZERO,
             jobs: Vec::new(),
             block,
+            looked_at: block,
         };
-        for request in sized.by_ref() {
+        while let Some(request) = sized.next() {
             let request = request?;
+            if sized.distinct_blocks() > most {
+                return Ok(None);
+            }
             let prefill = work.prefill(request.new_tokens(), request.cached);
             survey.summary.add(&request, prefill);
             let output = f64::from(request.output.0);
@@ -127,7 +153,7 @@ impl Survey {
         let mean = if output > 0 { context / output as f64 } else { 1.0 };
         survey.token = work.token(Tokens(mean.round().max(1.0) as u32));
         survey.summary.work += survey.token * output as f64;
-        Ok(survey)
+        Ok(Some(survey))
     }
 
     /// What one worker takes for all of it.
@@ -151,7 +177,10 @@ impl Survey {
     pub(super) fn kept(&self, buckets: usize) -> (Millis, u64) {
         let kept = &self.buckets[..buckets.min(BUCKETS)];
         let work = |bucket: &Bucket| bucket.prefill.0 + self.token.0 * bucket.output as f64;
-        (Millis(kept.iter().map(work).sum()), kept.iter().map(|bucket| bucket.requests).sum())
+        (
+            Millis(kept.iter().map(work).sum()),
+            kept.iter().map(|bucket| bucket.requests).sum(),
+        )
     }
 
     /// The number of buckets whose work is nearest to a share of all, with that share.

@@ -167,7 +167,8 @@ impl Tally {
         self.e2e.add(record.whole.0);
         self.queued.add(record.queued.0);
         if let Some(served) = record.served_first_token.filter(|served| served.0 > 0.0) {
-            self.error.add((record.predicted_first_token.0 - served.0).abs() / served.0);
+            self.error
+                .add((record.predicted_first_token.0 - served.0).abs() / served.0);
         }
     }
 
@@ -230,14 +231,22 @@ impl Tally {
             most += at.clone().fold(0.0, f64::max);
             all += at.sum::<f64>();
         }
-        if all > 0.0 { most * cells.len() as f64 / all } else { 1.0 }
+        if all > 0.0 {
+            most * cells.len() as f64 / all
+        } else {
+            1.0
+        }
     }
 
     /// How many times the mean of all workers the busiest has computed. 1 is even.
     pub fn work_imbalance(&self) -> f64 {
         let most = self.workers.iter().map(|share| share.computed).max().unwrap_or(0);
         let all: u64 = self.workers.iter().map(|share| share.computed).sum();
-        if all > 0 { most as f64 * self.workers.len() as f64 / all as f64 } else { 1.0 }
+        if all > 0 {
+            most as f64 * self.workers.len() as f64 / all as f64
+        } else {
+            1.0
+        }
     }
 
     /// The length of cells, and for each worker the mean number of requests under way in each.
@@ -254,9 +263,18 @@ impl Tally {
     /// The length of cells, at most so many, and for each the share of prompts' tokens that came from caches; none where nothing came.
     pub fn cached_over_time(&self, cells: usize) -> (Millis, Vec<Option<f64>>) {
         // Both are added to at the same moments, so their cells are the same.
-        let together = self.prompt_over_time.cells().len().div_ceil(cells.max(1)).next_power_of_two();
+        let together = self
+            .prompt_over_time
+            .cells()
+            .len()
+            .div_ceil(cells.max(1))
+            .next_power_of_two();
         let length = Millis(self.prompt_over_time.length().0 * together as f64);
-        let pairs = self.prompt_over_time.coarsened(length).into_iter().zip(self.cached_over_time.coarsened(length));
+        let pairs = self
+            .prompt_over_time
+            .coarsened(length)
+            .into_iter()
+            .zip(self.cached_over_time.coarsened(length));
         let shares = pairs.map(|(prompt, cached)| (prompt > 0.0).then(|| cached / prompt));
         (length, shares.collect())
     }
@@ -309,7 +327,10 @@ mod tests {
             ..record(4_500.0, 1, 0.0, 500.0)
         });
         let counts = tally.counts;
-        assert_eq!((counts.warmup, counts.completed, counts.failed, counts.good), (1, 3, 1, 1));
+        assert_eq!(
+            (counts.warmup, counts.completed, counts.failed, counts.good),
+            (1, 3, 1, 1)
+        );
         assert!((tally.ttft.mean() - 250.0 / 3.0).abs() < 1e-9);
         assert!((tally.cached_share() - 0.4).abs() < 1e-9 && (tally.predicted_share() - 0.5).abs() < 1e-9);
         assert!((tally.error.at(0.5) - 0.5).abs() < 1e-3);

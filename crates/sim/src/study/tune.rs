@@ -153,7 +153,11 @@ impl Search {
             let (one, other) = (rank(one), rank(other));
             let misses = one.1.total_cmp(&other.1);
             let by_latency = one.3.total_cmp(&other.3);
-            one.0.cmp(&other.0).then(misses).then(one.2.cmp(&other.2)).then(by_latency)
+            one.0
+                .cmp(&other.0)
+                .then(misses)
+                .then(one.2.cmp(&other.2))
+                .then(by_latency)
         })
     }
 
@@ -286,7 +290,11 @@ mod tests {
         assert_eq!(best.settings.workers, 10, "{best:?}");
         assert!(search.keeps(best));
         let tries = search.tried();
-        assert!(tries.iter().all(|one| tries.iter().filter(|other| other.settings == one.settings).count() == 1));
+        assert!(
+            tries
+                .iter()
+                .all(|one| tries.iter().filter(|other| other.settings == one.settings).count() == 1)
+        );
         assert!(tries.iter().any(|of| of.settings.policy == "blocks"));
         let frontier = search.frontier();
         assert!(frontier.windows(2).all(|pair| {
@@ -306,7 +314,13 @@ mod tests {
         for _ in 0..10 {
             let settings = search.next_try().expect("there is always something to try");
             let good = f64::from(settings.workers) / 100.0;
-            search.tell(settings, Worth { good, ..Worth::default() });
+            search.tell(
+                settings,
+                Worth {
+                    good,
+                    ..Worth::default()
+                },
+            );
         }
         let best = search.best().expect("something was tried");
         assert_eq!(best.settings.workers, 32);

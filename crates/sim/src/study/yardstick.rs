@@ -64,26 +64,30 @@ pub struct Reuse {
 }
 
 impl Reuse {
-    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew.
-    pub fn of<I, F>(survey: &Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
+    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew. What the survey remembers of
+    /// single requests is taken out of it.
+    pub fn of<I, F>(survey: &mut Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
     where
         I: Traffic,
         F: FnMut() -> Result<I, TraceError>,
     {
         let (fine, copies) = (survey.block, mix.copies);
         let all_blocks = survey.summary.blocks.saturating_mul(u64::from(copies));
-        let coarse = coarsened(fine, all_blocks, MOST_BLOCKS * u64::from(copies.clamp(1, COPIES)));
-        let (jobs, unseen) = if mix.is_plain() {
-            (survey.jobs.clone(), 0)
+        let most = MOST_BLOCKS * u64::from(copies.clamp(1, COPIES));
+        let coarse = coarsened(survey.looked_at, all_blocks, most);
+        let taken = std::mem::take(&mut survey.jobs);
+        let (jobs, looked_at) = if mix.is_plain() {
+            (taken, survey.looked_at)
         } else {
-            (jobs(mix.traffic(&mut open)?, coarse)?, coarse.get() - fine.get())
+            drop(taken);
+            (jobs(mix.traffic(&mut open)?, coarse)?, coarse)
         };
         Ok(Self {
             survey_share: survey.summary.cached_share(),
             thinned: mix.last_kept < 1.0,
             since,
             jobs,
-            unseen,
+            unseen: looked_at.get() - fine.get(),
             accesses: Accesses::of(mix.traffic(&mut open)?, coarse)?,
             fine,
             coarse,
@@ -101,7 +105,11 @@ impl Reuse {
         let tokens = setup.cache_tokens() * u64::from(setup.workers.count);
         let pooled = self.accesses.pooled(tokens / u64::from(self.coarse.get()));
         let slack = self.coarse.get() - self.fine.get();
-        let each = self.jobs.iter().zip(&pooled.cached).filter(|(job, _)| job.at >= self.since);
+        let each = self
+            .jobs
+            .iter()
+            .zip(&pooled.cached)
+            .filter(|(job, _)| job.at >= self.since);
         let held = each.map(|(job, held)| (u64::from(job.prompt), u64::from(held.0 + slack)));
         let (prompt, held) = held.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
         let (shortest_first, alone) = self.bounds(setup, work);
