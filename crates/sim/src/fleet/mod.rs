@@ -19,6 +19,7 @@ mod calls;
 mod check;
 pub mod faults;
 mod log;
+pub mod policy;
 mod record;
 mod routers;
 mod serve;
@@ -30,6 +31,7 @@ pub mod world;
 
 pub use check::Violation;
 pub use faults::{Fault, FaultKind};
+pub use policy::PolicyError;
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
 pub use world::{Outcome, World, WorldError};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use homing_domain::{AdapterName, BlockKey, Prompt, RequestId, Tokens};
+use homing_domain::{AdapterName, BlockKey, Prompt, RequestId, Tokens, WorkerId};
 use homing_engine::{Ending, Placement, Request as EngineRequest};
 use homing_load::End as BookingEnd;
 use homing_profile::Millis;
 use homing_router::{Effect, Ended, Question, Routed, Verdict};
+use homing_scheduler::Pin;
 use homing_trace::{Answer, Traffic};
 
 use super::calendar::{Due, request_id};
@@ -93,6 +94,16 @@ impl<I: Traffic> World<I> {
         question.session = call.request.session.map(|session| session.to_string().into());
         question.priority = call.request.client.priority;
         question.wanted.tried.clone_from(&call.tried);
+        if call.attempt == 0 {
+            let worker = usize::try_from(number.0)
+                .ok()
+                .and_then(|number| self.assigned.get(number));
+            let pin = |worker: &u32| Pin {
+                worker: WorkerId(*worker),
+                dp: None,
+            };
+            question.wanted.pinned = worker.map(pin);
+        }
         let router = call.router;
         let verdict = self.routers[router as usize].router.ask(self.now, question);
         match verdict {

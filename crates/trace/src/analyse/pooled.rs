@@ -96,6 +96,25 @@ impl Accesses {
         self.distinct as u64
     }
 
+    /// The most blocks at one moment that were used before and are used again: more room than this is of no use.
+    pub fn working_set(&self) -> u64 {
+        let mut change = vec![0_i64; self.requests.len() + 1];
+        let mut start = 0;
+        for (at, request) in self.requests.iter().enumerate() {
+            for next in self.next[start..request.end].iter().filter(|next| **next != NEVER) {
+                change[at] += 1;
+                change[*next as usize] -= 1;
+            }
+            start = request.end;
+        }
+        let (mut now, mut most) = (0, 0);
+        for change in change {
+            now += change;
+            most = most.max(now);
+        }
+        most.unsigned_abs()
+    }
+
     /// What one cache of so many blocks could have held.
     pub fn pooled(&self, capacity: u64) -> Pooled {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
@@ -221,6 +240,8 @@ mod tests {
             let all = accesses.pooled(accesses.distinct_blocks());
             prop_assert_eq!(all.cached_tokens, infinite.cached_tokens);
             prop_assert_eq!(all.prompt_tokens, infinite.prompt_tokens);
+            let enough = accesses.pooled(accesses.working_set());
+            prop_assert_eq!(enough.cached_tokens, infinite.cached_tokens);
             let mut less = 0;
             for capacity in 0..=accesses.distinct_blocks() {
                 let tokens = accesses.pooled(capacity).cached_tokens;
