@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homing_domain::{DpRank, KvBatch, RankId};
+use homing_domain::{DpRank, KvBatch, KvChange, RankId};
 use homing_feed::{Ask, AskId, Command, Input, Part, Reply, What};
 use homing_profile::Millis;
 use homing_trace::Traffic;
@@ -11,12 +11,27 @@ use super::calendar::Due;
 use super::routers::{Node, Subscription, millis};
 use super::world::World;
 
+/// Removals that stand beside each other become one, as the decoder of an engine's bytes makes of them.
+fn join_removals(changes: &mut Vec<KvChange>) {
+    changes.dedup_by(|next, before| match (before, next) {
+        (KvChange::Removed(before), KvChange::Removed(next)) => {
+            let same = (before.tier, before.group) == (next.tier, next.group);
+            if same {
+                before.labels.append(&mut next.labels);
+            }
+            same
+        }
+        _ => false,
+    });
+}
+
 /// A subscription that broke is made again after at most so long.
 const RECONNECT: u64 = 1_000;
 
 impl<I: Traffic> World<I> {
     /// A rank's batch goes to all who listen.
-    pub(crate) fn publish(&mut self, worker: u32, dp: DpRank, batch: KvBatch) {
+    pub(crate) fn publish(&mut self, worker: u32, dp: DpRank, mut batch: KvBatch) {
+        join_removals(&mut batch.changes);
         let batch = Arc::new(batch);
         let node = &mut self.workers[worker as usize];
         node.keep(dp, &batch);
