@@ -22,6 +22,7 @@
 //! It decides nothing, reads no clock, and does not know which requests wait to be booked.
 
 pub mod booking;
+mod bugs;
 mod cold;
 pub mod config;
 mod ledger;
@@ -33,6 +34,8 @@ pub mod report;
 mod transitions;
 
 pub use booking::{Booking, Counters, End, Heard, LoadError, Place, PromptWork, Ticket};
+#[cfg(any(test, feature = "testing"))]
+pub use bugs::Bug;
 pub use config::{LoadConfig, RankSpec, Track};
 pub use load::Load;
 pub use rank::{Potential, RankLoad, Standing};

@@ -9,6 +9,7 @@ use homing_domain::Tokens;
 use homing_profile::{Millis, Time};
 use homing_scheduler::queue::{Can, Waiting};
 
+use crate::bugs::planted;
 use crate::desk::{Considered, Desk, Readers, Sight};
 use crate::question::{Effect, Question, Turned, Verdict};
 
@@ -17,7 +18,10 @@ const TRIES: u32 = 4;
 
 impl Desk {
     /// A request wants to go.
-    pub(crate) fn ask(&mut self, now: Time, question: Question, readers: &Readers, sight: &mut Sight) -> Verdict {
+    pub(crate) fn ask(&mut self, now: Time, mut question: Question, readers: &Readers, sight: &mut Sight) -> Verdict {
+        if planted!(self.core.bug, TriedForgotten) {
+            question.wanted.tried.clear();
+        }
         let considered = match self.core.consider(now, &question, self.start_within, sight) {
             Ok(considered) => considered,
             Err(refusal) => return Verdict::Turned(refusal.into()),
@@ -55,12 +59,13 @@ impl Desk {
         let cached = self.core.spared(question.prompt, chosen.depths.spared());
         let uncached = Tokens(question.prompt.0 - cached.0);
         let latest = now + self.most_wait;
+        let asked = question.deadline.filter(|_| !planted!(self.core.bug, DeadlineIgnored));
         let waiting = Waiting {
             id: question.id.clone(),
             class: question.class,
             tenant: question.tenant,
             priority: question.priority,
-            deadline: Some(question.deadline.map_or(latest, |deadline| deadline.min(latest))),
+            deadline: Some(asked.map_or(latest, |deadline| deadline.min(latest))),
             jump: question.jump,
             uncached,
             since: now,
@@ -132,7 +137,9 @@ impl Desk {
         for gone in self.queue.expire(now) {
             self.parked.remove(&gone.id);
             let why = Turned::Expired(now.since(gone.since));
-            self.effects.push_back(Effect::Turned { id: gone.id, why });
+            if !planted!(self.core.bug, ExpiryUntold) {
+                self.effects.push_back(Effect::Turned { id: gone.id, why });
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use homing_scheduler::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::bugs::planted;
 use crate::config::RouterConfig;
 use crate::question::{Effect, Ended, Question, Routed, Turned};
 use crate::trust::{self, Trust};
@@ -70,7 +71,7 @@ struct Seen {
 impl Seen {
     /// Puts the answer into an overlap. Says whether the index stood still.
     fn take(&mut self, core: &Core, overlap: &mut Overlap) -> bool {
-        if self.epoch != core.epoch {
+        if self.epoch != core.epoch && !planted!(core.bug, PlacesKept) {
             self.places.clear();
             self.epoch = core.epoch;
         }
@@ -110,6 +111,8 @@ pub(crate) struct Core {
     seed: u64,
     /// Choices that were carried out: each has its own chance.
     draws: u64,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) bug: Option<crate::Bug>,
 }
 
 /// A request that was booked.
@@ -248,8 +251,10 @@ impl Desk {
                 quantile: config.output_quantile,
                 seed: config.seed,
                 draws: 0,
+                #[cfg(any(test, feature = "testing"))]
+                bug: config.bug,
             },
-            queue: Queue::new(config.classes.clone(), config.total),
+            queue: queue(config),
             parked: FxHashMap::default(),
             live: FxHashMap::default(),
             calibration: Calibration::default(),
@@ -274,7 +279,11 @@ impl Desk {
         let spared = self.core.spared(question.prompt, chosen.depths.spared());
         let cached = self.core.spared(question.prompt, chosen.depths.anywhere());
         let ticket = match question.overrides.keep {
-            Keep::Booked => Some(self.book(now, question, chosen.place, spared)?),
+            Keep::Booked => {
+                let second = decision.others.first().map(|other| other.place);
+                let second = second.filter(|_| planted!(self.core.bug, BookedOnRunnerUp));
+                Some(self.book(now, question, second.unwrap_or(chosen.place), spared)?)
+            }
             Keep::Unbooked => None,
         };
         if question.wanted.pinned.is_none() {
@@ -428,7 +437,9 @@ impl Desk {
             self.live.remove(ticket);
         }
         self.core.fleet.remove(place);
-        self.core.scheduler.rank_gone(place);
+        if !planted!(self.core.bug, SessionsKept) {
+            self.core.scheduler.rank_gone(place);
+        }
         self.calibration.forget(place);
         self.trust.forget(place);
         released.len()
@@ -445,6 +456,17 @@ impl Desk {
             }
         }
     }
+}
+
+fn queue(config: &RouterConfig) -> Queue {
+    let queue = Queue::new(config.classes.clone(), config.total);
+    #[cfg(any(test, feature = "testing"))]
+    let queue = {
+        let mut queue = queue;
+        queue.bug = config.queue_bug;
+        queue
+    };
+    queue
 }
 
 fn kind(question: &Question) -> Kind {

@@ -25,6 +25,7 @@
 //! Time and seed are arguments. It does no IO and starts no thread.
 
 mod admission;
+mod bugs;
 mod config;
 mod desk;
 mod guess;
@@ -33,6 +34,8 @@ mod router;
 mod state;
 mod trust;
 
+#[cfg(any(test, feature = "testing"))]
+pub use bugs::Bug;
 pub use config::RouterConfig;
 pub use guess::CacheView;
 pub use question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};

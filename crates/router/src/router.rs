@@ -9,6 +9,7 @@ use homing_load::{Heard, LoadError, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
 use homing_scheduler::{Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
+use crate::bugs::planted;
 use crate::config::RouterConfig;
 use crate::desk::{Desk, LookUp, Readers, Sight};
 use crate::guess::{CacheView, Guess};
@@ -163,6 +164,9 @@ impl Router {
             let facts = desk.core.fleet.facts(place).cloned();
             let mut facts = facts.ok_or(RouterError::NoSuchRank(rank))?;
             change(&mut facts);
+            if planted!(desk.core.bug, DrainIgnored) {
+                facts.duty = homing_scheduler::Duty::Serving;
+            }
             facts.rank = rank;
             desk.core.fleet.set(place, facts);
             desk.admit(now, &self.readers, sight);

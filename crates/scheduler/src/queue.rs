@@ -18,6 +18,8 @@ use homing_domain::{RequestId, Tokens};
 use homing_profile::{Millis, Time};
 use rustc_hash::FxHashMap;
 
+use crate::bugs::planted;
+
 /// Requests of one tenant that are asked about in one turn; those behind them wait for the next.
 pub const MOST_ASKED: usize = 256;
 
@@ -164,6 +166,9 @@ pub struct Queue {
     places: FxHashMap<RequestId, (usize, Tenant, Rank)>,
     deadlines: BTreeMap<(Time, u64), RequestId>,
     arrivals: u64,
+    /// A mistake to make on purpose, for tests that must find it.
+    #[cfg(any(test, feature = "testing"))]
+    pub bug: Option<crate::Bug>,
 }
 
 impl Queue {
@@ -185,6 +190,8 @@ impl Queue {
             places: FxHashMap::default(),
             deadlines: BTreeMap::new(),
             arrivals: 0,
+            #[cfg(any(test, feature = "testing"))]
+            bug: None,
         }
     }
 
@@ -198,7 +205,9 @@ impl Queue {
         }
         let tokens = u64::from(request.uncached.0);
         let held = (class.requests, class.tokens);
-        check(&class.spec.name, &class.spec.limits, held, tokens, first_token)?;
+        if !planted!(self.bug, ClassLimitIgnored) {
+            check(&class.spec.name, &class.spec.limits, held, tokens, first_token)?;
+        }
         check(
             "all classes",
             &self.total,
@@ -207,7 +216,10 @@ impl Queue {
             first_token,
         )?;
         self.arrivals += 1;
-        let rank = rank_of(&request, class.spec.order, self.arrivals);
+        let mut rank = rank_of(&request, class.spec.order, self.arrivals);
+        if planted!(self.bug, PriorityInverted) {
+            rank.0 = Reverse(request.priority.saturating_neg());
+        }
         if class.requests == 0 {
             class.taken.0 = class.taken.0.max(self.level);
         }
@@ -245,8 +257,12 @@ impl Queue {
             };
             let class = &mut self.classes[at];
             self.level = class.taken.0;
-            let cost = class.charge(tenant, rank);
-            class.taken.0 += cost / f64::from(class.spec.quantum.max(1));
+            let (cost, quantum) = (class.cost(tenant, rank), class.spec.quantum.max(1));
+            if !planted!(self.bug, TenantNotCharged) {
+                class.charge(tenant, cost);
+            }
+            let quantum = if planted!(self.bug, QuantumIgnored) { 1 } else { quantum };
+            class.taken.0 += cost / f64::from(quantum);
             // Who could not go keeps what it has and gains nothing on those who went.
             for at in blocked {
                 self.classes[at].taken.0 = self.classes[at].taken.0.max(self.level);
@@ -259,6 +275,9 @@ impl Queue {
     /// Takes a request out that nobody waits for any more.
     pub fn cancel(&mut self, id: &RequestId) -> Option<Waiting> {
         let (class, tenant, rank) = *self.places.get(id)?;
+        if planted!(self.bug, CancelledStays) {
+            return self.classes[class].lanes.get(&tenant)?.waiting.get(&rank).cloned();
+        }
         self.remove(class, tenant, rank)
     }
 
@@ -270,6 +289,12 @@ impl Queue {
                 break;
             }
             let id = id.clone();
+            if planted!(self.bug, ExpiredStays) {
+                let (class, tenant, rank) = self.places[&id];
+                gone.extend(self.classes[class].lanes[&tenant].waiting.get(&rank).cloned());
+                self.deadlines.pop_first();
+                continue;
+            }
             gone.extend(self.cancel(&id));
         }
         gone
@@ -344,17 +369,16 @@ impl Class {
         }
     }
 
-    /// Charges a tenant for a request, and says what it costs.
-    fn charge(&mut self, tenant: Tenant, rank: Rank) -> f64 {
-        let Some(lane) = self.lanes.get_mut(&tenant) else {
-            return 0.0;
-        };
-        let cost = lane
-            .waiting
-            .get(&rank)
-            .map_or(0.0, |request| f64::from(request.uncached.0.max(1)));
-        lane.taken.0 += cost;
-        cost
+    /// What a request costs its tenant and its class.
+    fn cost(&self, tenant: Tenant, rank: Rank) -> f64 {
+        let request = self.lanes.get(&tenant).and_then(|lane| lane.waiting.get(&rank));
+        request.map_or(0.0, |request| f64::from(request.uncached.0.max(1)))
+    }
+
+    fn charge(&mut self, tenant: Tenant, cost: f64) {
+        if let Some(lane) = self.lanes.get_mut(&tenant) {
+            lane.taken.0 += cost;
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use homing_domain::{BlockKey, RankId, Tokens, WorkerId};
 use homing_load::Ticket;
 use homing_profile::{Millis, Time};
+use homing_scheduler::queue::Tenant;
 use homing_trace::{Request, Text};
 
 use super::record::{End, Record};
@@ -34,6 +35,18 @@ pub(crate) struct Going {
     pub(crate) first_token: Option<Time>,
     /// Tokens that its router was told of.
     pub(crate) generated: u32,
+    /// When its router last heard of it, and whether it knows of a first token.
+    pub(crate) heard: Time,
+    pub(crate) heard_first: bool,
+    pub(crate) booked: Booked,
+}
+
+/// Whether a router still has the booking of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Booked {
+    Yes,
+    /// The rank went, and the booking with it. Whether it comes back does not matter.
+    No,
 }
 
 /// A request.
@@ -59,6 +72,13 @@ pub(crate) struct Call {
     /// What the last attempt was predicted to be, and what it was.
     pub(crate) last: Option<Going>,
     pub(crate) cached: Tokens,
+    /// Its class and tenant, as routers know them.
+    pub(crate) class: usize,
+    pub(crate) tenant: Tenant,
+    /// By when it must have begun.
+    pub(crate) deadline: Option<Time>,
+    /// So long its client does not read the end of its answer.
+    pub(crate) reads_late: Option<Millis>,
 }
 
 impl Call {

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use homing_domain::{AdapterName, BlockKey, Prompt, RequestId, Tokens};
+use homing_domain::{AdapterName, BlockKey, Prompt, RankId, RequestId, Tokens, WorkerId};
 use homing_engine::{Ending, Placement, Request as EngineRequest};
-use homing_load::End as BookingEnd;
+use homing_load::{End as BookingEnd, Heard, Ticket};
 use homing_profile::Millis;
 use homing_router::{Effect, Ended, Question, Routed, Verdict};
+use homing_scheduler::Pin;
+use homing_scheduler::queue::Tenant;
 use homing_trace::{Answer, Traffic};
 
 use super::calendar::{Due, request_id};
-use super::calls::{Call, CallNo, Going, Stage};
+use super::calls::{Booked, Call, CallNo, Going, Stage};
+use super::check::Check;
 use super::record::End;
 use super::routers::model;
+use super::turns::Turn;
 use super::workers::{attempt_of, request_no};
 use super::world::{Decisions, World, WorldError};
 
@@ -34,7 +38,10 @@ impl<I: Traffic> World<I> {
         let keys = self.keys(request.adapter.as_ref(), &self.tokens);
         self.memory.remember(&keys);
         if let Some(adapter) = &request.adapter {
-            for worker in &mut self.workers {
+            if !self.adapters.contains(adapter) {
+                self.adapters.insert(adapter.clone());
+            }
+            for worker in self.workers.iter_mut().filter(|worker| worker.loads_adapters) {
                 // It is there, or the engine has no room for adapters and refuses the request itself.
                 let _ = worker.engine.load_adapter(adapter);
             }
@@ -43,8 +50,18 @@ impl<I: Traffic> World<I> {
             let after = Millis(self.rng.between(1, 20_000) as f64);
             self.calendar.enter(self.now + after, Due::GivenUp { call: number });
         }
+        let reads_late = (self.slow_clients > 0 && self.rng.chance(u64::from(self.slow_clients)))
+            .then(|| Millis(self.rng.between(100, 60_000) as f64));
+        let class = request.client.class.as_ref().and_then(|name| {
+            let mut classes = self.setup.routers.config.classes.iter();
+            classes.position(|class| *class.name == **name)
+        });
         let call = Call {
             number,
+            class: class.unwrap_or(0),
+            tenant: self.tenant(request.client.tenant.as_ref()),
+            deadline: request.deadline.map(|within| self.now + within),
+            reads_late,
             asked: Tokens(self.tokens.len() as u32),
             prompt: Arc::from(self.tokens.as_slice()),
             keys,
@@ -64,6 +81,15 @@ impl<I: Traffic> World<I> {
         self.calls.insert(number, call);
         self.ask(number);
         Ok(())
+    }
+
+    /// The number of a tenant; those without a name have the first.
+    fn tenant(&mut self, name: Option<&Arc<str>>) -> Tenant {
+        let Some(name) = name else {
+            return Tenant::default();
+        };
+        let next = Tenant(self.tenants.len() as u32 + 1);
+        *self.tenants.entry(name.clone()).or_insert(next)
     }
 
     fn keys(&self, adapter: Option<&AdapterName>, tokens: &[u32]) -> Arc<[BlockKey]> {
@@ -93,13 +119,26 @@ impl<I: Traffic> World<I> {
         question.session = call.request.session.map(|session| session.to_string().into());
         question.priority = call.request.client.priority;
         question.wanted.tried.clone_from(&call.tried);
+        (question.class, question.tenant) = (call.class, call.tenant);
+        question.deadline = call.deadline;
         let router = call.router;
+        if self.setup.routers.policy == "direct" {
+            // Somebody else chose.
+            let worker = WorkerId(self.rng.below(self.workers.len() as u64) as u32);
+            question.wanted.pinned = Some(Pin { worker, dp: None });
+        }
         let verdict = self.routers[router as usize].router.ask(self.now, question);
         match verdict {
-            Verdict::Go(goes) => self.let_go(number, *goes),
-            Verdict::Wait => self
-                .log
-                .say(self.now, || format!("request {} waits at router {router}", number.0)),
+            Verdict::Go(goes) => {
+                self.check_turn(number, &goes, Turn::CameAnew);
+                self.let_go(number, *goes);
+            }
+            Verdict::Wait => {
+                self.outcome.waited += 1;
+                self.log
+                    .say(self.now, || format!("request {} waits at router {router}", number.0));
+                self.check_room(number);
+            }
             Verdict::Turned(why) => {
                 self.log
                     .say(self.now, || format!("request {} goes nowhere: {why}", number.0));
@@ -114,8 +153,14 @@ impl<I: Traffic> World<I> {
         while let Some(effect) = self.routers[router as usize].router.next_effect() {
             match effect {
                 Effect::Go { id, routed: goes } => match self.named(&id) {
-                    Some(number) => self.let_go(number, *goes),
-                    None => self.violated(format!("router {router} lets {id} go, which does not wait")),
+                    Some(number) => {
+                        self.check_turn(number, &goes, Turn::Waited);
+                        self.let_go(number, *goes);
+                    }
+                    None => self.violated(
+                        Check::EndsOnce,
+                        format!("router {router} lets {id} go, which does not wait"),
+                    ),
                 },
                 Effect::Turned { id, why } => match self.named(&id) {
                     Some(number) => {
@@ -123,9 +168,12 @@ impl<I: Traffic> World<I> {
                             .say(self.now, || format!("request {} goes nowhere: {why}", number.0));
                         self.end(number, End::Failed);
                     }
-                    None => self.violated(format!("router {router} turns {id} away, which does not wait")),
+                    None => self.violated(
+                        Check::EndsOnce,
+                        format!("router {router} turns {id} away, which does not wait"),
+                    ),
                 },
-                Effect::Lapsed { id, .. } => self.violated(format!("{id} lapsed at router {router}")),
+                Effect::Lapsed { id, rank } => self.lapsed(router, &id, rank),
                 Effect::Doubted(rank) => {
                     self.log
                         .say(self.now, || format!("router {router} doubts its view of {rank}"));
@@ -136,11 +184,76 @@ impl<I: Traffic> World<I> {
 
     /// The request that waits under this name.
     fn named(&self, id: &RequestId) -> Option<CallNo> {
+        let call = self.present(id)?;
+        matches!(call.stage, Stage::Waits(_)).then_some(call.number)
+    }
+
+    /// The request whose present attempt has this name.
+    fn present(&self, id: &RequestId) -> Option<&Call> {
         let (call, attempt) = id.as_str().split_once('.')?;
         let (call, attempt) = (CallNo(call.parse().ok()?), attempt.parse::<u32>().ok()?);
-        let known = self.calls.get(&call)?;
-        let waits = matches!(known.stage, Stage::Waits(_)) && known.attempt == attempt;
-        waits.then_some(call)
+        self.calls.get(&call).filter(|call| call.attempt == attempt)
+    }
+
+    /// A router gives a booking up of which it heard nothing: whoever holds the connection lets it go and tries elsewhere.
+    fn lapsed(&mut self, router: u32, id: &RequestId, rank: RankId) {
+        let lease = self.setup.routers.config.load.lease;
+        let known = self.present(id).and_then(|call| Some((call.number, call.attempt, *call.going()?)));
+        let Some((number, attempt, going)) = known else {
+            return self.violated(Check::Lease, format!("{id} lapsed at router {router}, and is not under way"));
+        };
+        self.log.say(self.now, || format!("request {} lapses at {rank}", number.0));
+        let silence = self.now.since(going.heard);
+        if silence.0 < lease.0 || going.rank != rank {
+            self.violated(
+                Check::Lease,
+                format!("{id} lapsed at router {router} after {} ms of silence on {rank}", silence.0),
+            );
+        }
+        self.workers[rank.worker.0 as usize].engine.cancel(request_no(number, attempt));
+        if let Some(going) = self.calls.get_mut(&number).and_then(Call::going_mut) {
+            going.booked = Booked::No;
+        }
+        self.broken(number, attempt);
+    }
+
+    /// A router hears that a request is alive, though its client does not read.
+    pub(crate) fn touch(&mut self, number: CallNo, attempt: u32) {
+        let again = self.now + Millis(self.setup.routers.config.load.lease.0 / 3.0);
+        let now = self.now;
+        let Some(call) = self.calls.get_mut(&number).filter(|call| call.attempt == attempt) else {
+            return;
+        };
+        let router = call.router as usize;
+        let Some(going) = call.going_mut() else { return };
+        going.heard = now;
+        self.routers[router].router.touch(now, going.ticket);
+        self.calendar.enter(again, Due::Touch { call: number, attempt });
+    }
+
+    /// A router hears once more that a request ended. To it that is nothing new.
+    pub(crate) fn late_word(&mut self, of: (u32, u64), ticket: Ticket) {
+        let now = self.now;
+        let Some(node) = self.node(of) else { return };
+        let ended = Ended {
+            end: BookingEnd::Failed,
+            generated: None,
+            cached: None,
+        };
+        if node.router.done(now, ticket, &ended) != Heard::Stranger {
+            let router = of.0;
+            self.violated(Check::EndsOnce, format!("router {router} ends a booking twice"));
+        }
+        self.effects(of.0);
+    }
+
+    /// Perhaps the end of a request is told twice.
+    fn tell_again(&mut self, router: u32, ticket: Ticket) {
+        if self.late_words > 0 && self.rng.chance(u64::from(self.late_words)) {
+            let at = self.now + Millis(self.rng.between(1, 2_000) as f64);
+            let life = self.routers[router as usize].life;
+            self.calendar.enter(at, Due::LateWord { router, life, ticket });
+        }
     }
 
     /// A request goes where its router sends it.
@@ -161,19 +274,15 @@ impl<I: Traffic> World<I> {
             predicted_first_token: chosen.first_token,
             first_token: None,
             generated: 0,
+            heard: self.now,
+            heard_first: false,
+            booked: Booked::Yes,
         });
-        let (attempt, router) = (call.attempt, call.router);
+        let attempt = call.attempt;
         self.log
             .say(self.now, || format!("request {} goes to {}", number.0, chosen.rank));
-        let known_down = self.routers[router as usize]
-            .believed_down
-            .contains(&chosen.rank.worker.0);
-        if known_down {
-            self.violated(format!(
-                "router {router} sends a request to {}, which it knows to be down",
-                chosen.rank
-            ));
-        }
+        self.outcome.retried += u64::from(attempt > 0);
+        self.check_dispatch(number, &goes.decision);
         if self.decisions == Decisions::Kept {
             self.decided.insert(number, goes.decision);
         }
@@ -216,7 +325,7 @@ impl<I: Traffic> World<I> {
     /// Has a worker's engine do what is due.
     pub(crate) fn poke(&mut self, worker: u32) {
         let mut step = std::mem::take(&mut self.step);
-        while self.workers[worker as usize].up && self.workers[worker as usize].engine.poll(self.now, &mut step) {
+        while self.workers[worker as usize].works() && self.workers[worker as usize].engine.poll(self.now, &mut step) {
             self.outcome.steps += 1;
             self.outcome.preemptions += step.preempted.len() as u64;
             self.stepped(&step);
@@ -226,7 +335,7 @@ impl<I: Traffic> World<I> {
         }
         self.step = step;
         let node = &mut self.workers[worker as usize];
-        let wakes = node.engine.wake_at().filter(|_| node.up);
+        let wakes = node.engine.wake_at().filter(|_| node.works());
         if let Some(at) = wakes.filter(|at| node.wakes.is_none_or(|before| *at < before)) {
             node.wakes = Some(at);
             self.calendar.enter(at, Due::Wake { worker });
@@ -256,18 +365,24 @@ impl<I: Traffic> World<I> {
         for finished in &step.finished {
             let (call, attempt) = attempt_of(finished.request);
             let cached = finished.cached;
+            let late = self.calls.get(&call).and_then(|call| call.reads_late);
+            let at = at + late.unwrap_or(Millis::ZERO);
+            if late.is_some() {
+                self.calendar.enter(self.now + self.setup.links.hop, Due::Touch { call, attempt });
+            }
             self.calendar.enter(at, Due::Finished { call, attempt, cached });
         }
     }
 
     /// A router hears of tokens.
     pub(crate) fn progress(&mut self, number: CallNo, attempt: u32, tokens: Tokens) {
-        let Some(call) = self.calls.get(&number).filter(|call| call.attempt == attempt) else {
+        let now = self.now;
+        let Some(call) = self.calls.get_mut(&number).filter(|call| call.attempt == attempt) else {
             return;
         };
-        let (Some(going), router) = (call.going(), call.router) else {
-            return;
-        };
+        let router = call.router;
+        let Some(going) = call.going_mut() else { return };
+        (going.heard, going.heard_first) = (now, true);
         let node = &self.routers[router as usize];
         if tokens.0 == 1 {
             node.router.prefill_done(self.now, going.ticket);
@@ -292,6 +407,8 @@ impl<I: Traffic> World<I> {
         self.routers[router as usize]
             .router
             .done(self.now, going.ticket, &ended);
+        self.tell_again(router, going.ticket);
+        self.check_answer(number);
         self.end(number, End::Answered);
         self.effects(router);
     }
@@ -302,11 +419,16 @@ impl<I: Traffic> World<I> {
             return;
         };
         let Some(going) = call.going().copied() else { return };
+        if call.left() == 0 {
+            // All of the answer was read; only its client has not.
+            let cached = call.cached;
+            return self.finished(number, attempt, cached);
+        }
         let (router, worker) = (call.router, going.rank.worker);
         call.waits(self.now);
         call.tried.push(worker);
         call.attempt += 1;
-        let again = call.attempt < self.setup.routers.attempts && call.left() > 0;
+        let again = call.attempt < self.setup.routers.attempts;
         self.log
             .say(self.now, || format!("request {} broke at {}", number.0, going.rank));
         let ended = Ended {
@@ -319,6 +441,7 @@ impl<I: Traffic> World<I> {
         if !self.workers[worker.0 as usize].up || node.cut_from.contains(&worker.0) {
             node.believe(self.now, &self.workers[worker.0 as usize], false);
         }
+        self.tell_again(router, going.ticket);
         if again {
             self.go_on(number);
             self.ask(number);
@@ -361,6 +484,7 @@ impl<I: Traffic> World<I> {
         call.waits(self.now);
         call.attempt += 1;
         call.said.clear();
+        call.tried.clear();
         call.first_token = None;
         call.router = next;
         let asked = call.asked.0 as usize;
@@ -386,7 +510,10 @@ impl<I: Traffic> World<I> {
         match call.stage {
             Stage::Waits(_) => {
                 if !node.router.cancel(&request_id(number, call.attempt)) {
-                    self.violated(format!("request {} waits, and its router does not know it", number.0));
+                    self.violated(
+                        Check::EndsOnce,
+                        format!("request {} waits, and its router does not know it", number.0),
+                    );
                 }
             }
             Stage::Goes(going) => {
@@ -398,6 +525,7 @@ impl<I: Traffic> World<I> {
                 node.router.done(self.now, going.ticket, &ended);
                 let request = request_no(number, call.attempt);
                 self.workers[going.rank.worker.0 as usize].engine.cancel(request);
+                self.tell_again(router, going.ticket);
             }
         }
         self.log.say(self.now, || format!("request {} is given up", number.0));
@@ -408,9 +536,10 @@ impl<I: Traffic> World<I> {
     /// A request is over.
     fn end(&mut self, number: CallNo, end: End) {
         let Some(call) = self.calls.remove(&number) else {
-            self.violated(format!("request {} ends twice", number.0));
+            self.violated(Check::EndsOnce, format!("request {} ends twice", number.0));
             return;
         };
+        self.outcome.ended_as[end as usize] += 1;
         let record = call.record(self.now, end);
         self.outcome.hash = record.mix_into(self.outcome.hash);
         self.over.push((record, number));
