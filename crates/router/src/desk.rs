@@ -12,7 +12,7 @@ use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::queue::Queue;
 use homing_scheduler::{
-    Ask, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, Refusal, Reuse, Room, Scheduler, View,
+    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, Refusal, Reuse, Room, Scheduler, View,
 };
 use rustc_hash::FxHashMap;
 
@@ -54,6 +54,8 @@ pub(crate) struct Sight {
     guess: Seen,
     overlap: Overlap,
     room: Room,
+    /// Who may serve one of those who wait.
+    pub(crate) sieve: Sieve,
     /// What was booked and is to be stored as a guess.
     pub(crate) booked: Vec<(RankId, Arc<[BlockKey]>)>,
 }
@@ -147,6 +149,23 @@ pub(crate) struct Desk {
     pub(crate) ticked: Time,
 }
 
+/// Who may serve a request, and what came of looking at others before it.
+#[derive(Debug, Default)]
+pub(crate) struct Sieve {
+    eligible: Bits,
+}
+
+/// Whether a request that waits could begin, as far as can be said without looking anything up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// Some rank that may serve it begins soon, whatever of its prompt is there.
+    Starts,
+    /// It does if enough of its prompt is in use there already.
+    Perhaps,
+    /// None does.
+    Waits,
+}
+
 /// What was decided for a request, and whether it can begin there.
 #[derive(Debug)]
 pub(crate) struct Considered {
@@ -220,6 +239,23 @@ impl Core {
         let can_start =
             starts(chosen.place, chosen.depths.booked) || sight.room.eligible().places().any(|place| starts(place, 0));
         Ok(Considered { decision, can_start })
+    }
+
+    /// Whether a request could begin. Costs much less than to decide where.
+    pub(crate) fn outlook(&self, now: Time, question: &Question, within: Millis, sieve: &mut Sieve) -> Outlook {
+        self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
+        let blocks = self.blocks_at_end(question);
+        let mut outlook = Outlook::Waits;
+        for rank in sieve.eligible.places().filter_map(|place| self.load.rank(place)) {
+            let starts = |blocks| rank.backlog(now).0.max(rank.space_wait(blocks).0) <= within.0;
+            if starts(blocks) {
+                return Outlook::Starts;
+            }
+            if outlook == Outlook::Waits && starts(0) {
+                outlook = Outlook::Perhaps;
+            }
+        }
+        outlook
     }
 
     fn blocks_at_end(&self, question: &Question) -> u64 {

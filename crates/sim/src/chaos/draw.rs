@@ -1,6 +1,6 @@
 //! What world does a seed make?
 
-use homing_domain::{HashSeed, KeyHasher, Tokens};
+use homing_domain::{Blocks, HashSeed, KeyHasher, Tokens};
 use homing_feed::FeedConfig;
 use homing_profile::{Millis, Timing};
 use homing_router::{CacheView, RouterConfig};
@@ -52,6 +52,8 @@ impl Run {
         if care == Care::Shares {
             // Queues are long when there are few to serve them.
             workers.count = workers.count.min(2);
+            workers.engine.max_waiting = 1_000;
+            workers.engine.blocks = Blocks(20_000);
         }
         let amount = Amount::draw(&mut rng, workers.count);
         let routers = routers(&mut rng, &workers, timing, care);
@@ -133,6 +135,7 @@ fn routers(rng: &mut Rng, workers: &WorkerSetup, timing: Timing, care: Care) -> 
     if care == Care::Shares {
         config.load.max_bookings = 1 << 20;
         config.start_within = Millis(50.0);
+        config.first_output = Tokens(20);
     }
     RouterSetup {
         count: rng.between(1, 3) as u32,

@@ -22,7 +22,8 @@ pub(super) fn workers(rng: &mut Rng, timing: Timing) -> WorkerSetup {
     let size = [4, 8, 16, 16, 32].map(|tokens| BlockSize::new(tokens).expect("it is not 0"));
     let block_size = rng.pick(size);
     // Small caches, so that blocks are evicted and requests preempted all the time.
-    let tokens = rng.between(LONGEST, 12_000);
+    let most = rng.pick([3_000, 3_000, 12_000]);
+    let tokens = rng.between(LONGEST, most);
     let blocks = Blocks((tokens / u64::from(block_size.get())) as u32);
     let mut engine = if rng.chance(600) {
         EngineConfig::vllm(blocks, timing)

@@ -72,6 +72,13 @@ pub(crate) enum Due {
     Tick { router: u32, life: u64 },
     /// A fault begins or ends.
     Fault { fault: usize, ends: bool },
+    /// Whether somebody still waits though a rank does nothing.
+    LookAgain {
+        router: u32,
+        call: CallNo,
+        rank: RankId,
+        looks: u32,
+    },
     /// All is looked at.
     Check,
 }

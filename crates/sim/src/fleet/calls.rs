@@ -17,6 +17,8 @@ pub struct CallNo(pub u64);
 /// Where a request is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
+    /// About to ask a router, since then.
+    Asks(Time),
     /// With its router, since then.
     Waits(Time),
     /// On its way to a rank, or there.
@@ -90,23 +92,23 @@ impl Call {
     pub(crate) fn going(&self) -> Option<&Going> {
         match &self.stage {
             Stage::Goes(going) => Some(going),
-            Stage::Waits(_) => None,
+            Stage::Asks(_) | Stage::Waits(_) => None,
         }
     }
 
     pub(crate) fn going_mut(&mut self) -> Option<&mut Going> {
         match &mut self.stage {
             Stage::Goes(going) => Some(going),
-            Stage::Waits(_) => None,
+            Stage::Asks(_) | Stage::Waits(_) => None,
         }
     }
 
-    /// The present attempt is over, and it waits again.
-    pub(crate) fn waits(&mut self, now: Time) {
+    /// The present attempt is over, and it asks again.
+    pub(crate) fn asks(&mut self, now: Time) {
         if let Stage::Goes(going) = self.stage {
             self.last = Some(going);
         }
-        self.stage = Stage::Waits(now);
+        self.stage = Stage::Asks(now);
     }
 
     pub(crate) fn record(&self, now: Time, end: End) -> Record {

@@ -8,6 +8,7 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::{Decision, Duty, Health};
 use homing_trace::Traffic;
 
+use super::calendar::Due;
 use super::calls::{Booked, CallNo, Stage};
 use super::turns::Shares;
 use super::world::{Care, World};
@@ -93,8 +94,9 @@ const REMEMBERED: usize = 64;
 const SLACK: Millis = Millis(500.0);
 /// Leases are looked at every second.
 const LEASE_SLACK: Millis = Millis(2_000.0);
-/// So long somebody may wait beside an idle rank: routers look again every 20 ms.
-const IDLE_SLACK: Millis = Millis(1_000.0);
+/// So often it is looked again whether somebody waits beside an idle rank, and so much later each time. Routers look every 20 ms.
+const LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Millis = Millis(50.0);
 
 /// What is remembered for checks.
 #[derive(Debug, Default)]
@@ -143,7 +145,10 @@ impl<I: Traffic> World<I> {
             self.check_queue(number, &known);
         }
         if self.care >= Care::Close {
-            self.check_idle();
+            // Who was sent to one worker by others waits for that one.
+            if self.setup.routers.policy != "direct" {
+                self.check_idle();
+            }
             self.check_views();
         }
     }
@@ -175,7 +180,7 @@ impl<I: Traffic> World<I> {
                     let silence = self.now.since(going.heard).0 - lease.0 - LEASE_SLACK.0;
                     longest(&mut known.silent, call.number, silence);
                 }
-                Stage::Goes(_) => (),
+                Stage::Goes(_) | Stage::Asks(_) => (),
             }
         }
         known
@@ -296,39 +301,64 @@ impl<I: Traffic> World<I> {
         }
     }
 
-    /// Nobody waits while a rank that could serve it does nothing.
+    /// Nobody waits while a rank that could serve it does nothing. That a rank is free may have been heard just now, so it is
+    /// looked at again a little later.
     fn check_idle(&mut self) {
-        for number in 0..self.routers.len() {
-            if self.routers[number].router.waiting() == 0 {
-                continue;
-            }
-            let state = self.routers[number].router.state(self.now);
-            let able = |rank: &&homing_router::RankState| {
-                let facts = &rank.facts;
-                facts.health == Health::Up && facts.duty == Duty::Serving && rank.load.all_requests() == 0
-            };
-            let idle: Vec<RankId> = state.ranks.iter().filter(able).map(|rank| rank.facts.rank).collect();
-            if idle.is_empty() {
-                continue;
-            }
-            let mut starved: Vec<(CallNo, RankId, f64)> = Vec::new();
-            for call in self.calls.values().filter(|call| call.router as usize == number) {
-                let Stage::Waits(since) = call.stage else { continue };
-                let free = idle.iter().find(|rank| !call.tried.contains(&rank.worker));
-                let waited = self.now.since(since).0;
-                if let Some(rank) = free.filter(|_| waited > IDLE_SLACK.0) {
-                    starved.push((call.number, *rank, waited));
-                }
-            }
-            starved.sort_by_key(|(call, ..)| *call);
-            if let Some((call, rank, waited)) = starved.first() {
-                let what = format!(
-                    "request {} has waited for {waited} ms at router {number}, and {rank} does nothing",
-                    call.0
-                );
-                self.violated(Check::NotIdle, what);
+        for router in 0..self.routers.len() as u32 {
+            if let Some((call, rank)) = self.starved(router) {
+                let due = Due::LookAgain {
+                    router,
+                    call,
+                    rank,
+                    looks: LOOKS,
+                };
+                self.calendar.enter(self.now + BETWEEN_LOOKS, due);
             }
         }
+    }
+
+    pub(crate) fn look_again(&mut self, (router, call, rank): (u32, CallNo, RankId), looks: u32) {
+        let idle = self.idle(router);
+        let waits = self.calls.get(&call).filter(|call| matches!(call.stage, Stage::Waits(_)));
+        if !idle.contains(&rank) || waits.is_none_or(|call| call.router != router) {
+            return;
+        }
+        if looks == 0 {
+            let what = format!("request {} waits at router {router}, and {rank} does nothing", call.0);
+            return self.violated(Check::NotIdle, what);
+        }
+        let due = Due::LookAgain {
+            router,
+            call,
+            rank,
+            looks: looks - 1,
+        };
+        self.calendar.enter(self.now + BETWEEN_LOOKS, due);
+    }
+
+    /// Ranks that a router takes to be able and without anything to do.
+    fn idle(&self, router: u32) -> Vec<RankId> {
+        let state = self.routers[router as usize].router.state(self.now);
+        let able = |rank: &&homing_router::RankState| {
+            let facts = &rank.facts;
+            facts.health == Health::Up && facts.duty == Duty::Serving && rank.load.all_requests() == 0
+        };
+        state.ranks.iter().filter(able).map(|rank| rank.facts.rank).collect()
+    }
+
+    /// The first who waits and could be served by such a rank.
+    fn starved(&self, router: u32) -> Option<(CallNo, RankId)> {
+        if self.routers[router as usize].router.waiting() == 0 {
+            return None;
+        }
+        let idle = self.idle(router);
+        let waits = self.calls.values().filter(|call| call.router == router);
+        let waits = waits.filter(|call| matches!(call.stage, Stage::Waits(_)));
+        let starved = waits.filter_map(|call| {
+            let free = idle.iter().find(|rank| !call.tried.contains(&rank.worker))?;
+            Some((call.number, *free))
+        });
+        starved.min()
     }
 
     /// Looks at what must hold when everything is over.

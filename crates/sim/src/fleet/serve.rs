@@ -47,7 +47,8 @@ impl<I: Traffic> World<I> {
             }
         }
         if self.rng.chance(u64::from(self.impatience)) {
-            let after = Millis(self.rng.between(1, 20_000) as f64);
+            let most = self.rng.pick([20, 200, 2_000, 20_000]);
+            let after = Millis(self.rng.between(1, most) as f64);
             self.calendar.enter(self.now + after, Due::GivenUp { call: number });
         }
         let reads_late = (self.slow_clients > 0 && self.rng.chance(u64::from(self.slow_clients)))
@@ -69,7 +70,7 @@ impl<I: Traffic> World<I> {
             request,
             router,
             arrived: self.now,
-            stage: Stage::Waits(self.now),
+            stage: Stage::Asks(self.now),
             attempt: 0,
             tried: Vec::new(),
             said: Vec::new(),
@@ -108,7 +109,7 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        call.stage = Stage::Waits(self.now);
+        call.stage = Stage::Asks(self.now);
         let mut question = Question::new(
             request_id(number, call.attempt),
             model(),
@@ -128,12 +129,17 @@ impl<I: Traffic> World<I> {
             question.wanted.pinned = Some(Pin { worker, dp: None });
         }
         let verdict = self.routers[router as usize].router.ask(self.now, question);
+        // Those who waited went before it was this one's turn.
+        self.effects(router);
         match verdict {
             Verdict::Go(goes) => {
                 self.check_turn(number, &goes, Turn::CameAnew);
                 self.let_go(number, *goes);
             }
             Verdict::Wait => {
+                if let Some(call) = self.calls.get_mut(&number) {
+                    call.stage = Stage::Waits(self.now);
+                }
                 self.outcome.waited += 1;
                 self.log
                     .say(self.now, || format!("request {} waits at router {router}", number.0));
@@ -145,7 +151,6 @@ impl<I: Traffic> World<I> {
                 self.end(number, End::Failed);
             }
         }
-        self.effects(router);
     }
 
     /// What a router wants to be done.
@@ -214,7 +219,7 @@ impl<I: Traffic> World<I> {
         if let Some(going) = self.calls.get_mut(&number).and_then(Call::going_mut) {
             going.booked = Booked::No;
         }
-        self.broken(number, attempt);
+        self.calendar.enter(self.now, Due::Broken { call: number, attempt });
     }
 
     /// A router hears that a request is alive, though its client does not read.
@@ -261,7 +266,7 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        let (Stage::Waits(since), Some(ticket)) = (call.stage, goes.ticket) else {
+        let (Stage::Asks(since) | Stage::Waits(since), Some(ticket)) = (call.stage, goes.ticket) else {
             return;
         };
         let chosen = goes.decision.chosen;
@@ -425,7 +430,7 @@ impl<I: Traffic> World<I> {
             return self.finished(number, attempt, cached);
         }
         let (router, worker) = (call.router, going.rank.worker);
-        call.waits(self.now);
+        call.asks(self.now);
         call.tried.push(worker);
         call.attempt += 1;
         let again = call.attempt < self.setup.routers.attempts;
@@ -437,10 +442,11 @@ impl<I: Traffic> World<I> {
             cached: None,
         };
         let node = &mut self.routers[router as usize];
-        node.router.done(self.now, going.ticket, &ended);
+        // Told in this order, nobody who waits goes there now.
         if !self.workers[worker.0 as usize].up || node.cut_from.contains(&worker.0) {
             node.believe(self.now, &self.workers[worker.0 as usize], false);
         }
+        node.router.done(self.now, going.ticket, &ended);
         self.tell_again(router, going.ticket);
         if again {
             self.go_on(number);
@@ -476,12 +482,6 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        if let Some(going) = call.going().copied() {
-            let worker = going.rank.worker.0;
-            let request = request_no(number, call.attempt);
-            self.workers[worker as usize].engine.cancel(request);
-        }
-        call.waits(self.now);
         call.attempt += 1;
         call.said.clear();
         call.tried.clear();
@@ -508,6 +508,7 @@ impl<I: Traffic> World<I> {
         let router = call.router;
         let node = &self.routers[router as usize];
         match call.stage {
+            Stage::Asks(_) => (),
             Stage::Waits(_) => {
                 if !node.router.cancel(&request_id(number, call.attempt)) {
                     self.violated(

@@ -179,6 +179,17 @@ impl<I: Traffic> World<I> {
         let its = self.calls.values().filter(|call| call.router == router);
         let mut its: Vec<CallNo> = its.map(|call| call.number).collect();
         its.sort_unstable();
+        for call in &its {
+            let request = self.calls.get_mut(call).map(|call| {
+                let gone = call.going().map(|going| (going.rank.worker.0, call.attempt));
+                call.asks(self.now);
+                gone
+            });
+            if let Some((worker, attempt)) = request.flatten() {
+                let request = super::workers::request_no(*call, attempt);
+                self.workers[worker as usize].engine.cancel(request);
+            }
+        }
         for call in its {
             self.come_again(call);
         }

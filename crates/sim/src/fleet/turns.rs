@@ -31,7 +31,7 @@ const TURNS: f64 = 3.0;
 impl<I: Traffic> World<I> {
     /// A request is let go: is it its turn?
     pub(crate) fn check_turn(&mut self, number: CallNo, goes: &Routed, turn: Turn) {
-        if self.care < Care::Close {
+        if self.care < Care::Close || self.setup.routers.policy == "direct" {
             return;
         }
         let Some(call) = self.calls.get(&number) else { return };

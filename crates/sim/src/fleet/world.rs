@@ -255,7 +255,9 @@ impl<I: Traffic> World<I> {
                 break;
             }
         }
-        self.check_end();
+        if self.memory.violations.is_empty() {
+            self.check_end();
+        }
         let mut outcome = self.outcome;
         outcome.ended = self.now;
         outcome.violations = self.memory.violations;
@@ -319,6 +321,12 @@ impl<I: Traffic> World<I> {
             Due::Poll { router, life } => self.poll((router, life)),
             Due::Tick { router, life } => self.tick((router, life)),
             Due::Fault { fault, ends } => self.fault(fault, ends)?,
+            Due::LookAgain {
+                router,
+                call,
+                rank,
+                looks,
+            } => self.look_again((router, call, rank), looks),
             Due::Check => {
                 self.check();
                 self.calendar.enter(self.now + CHECK, Due::Check);
