@@ -208,7 +208,10 @@ impl Load {
             return Heard::News;
         }
         let cancelled = planted!(self.config.bug, CancelKeepsTokens) && end == End::Cancelled;
-        let kept = self.ledger.get(ticket.at).filter(|entry| cancelled && entry.stage == Stage::Prefill);
+        let kept = self
+            .ledger
+            .get(ticket.at)
+            .filter(|entry| cancelled && entry.stage == Stage::Prefill);
         let kept = kept.map(|entry| (entry.place as usize, u64::from(entry.uncached)));
         self.release(ticket.at, now);
         if let Some((place, tokens)) = kept {
@@ -229,7 +232,11 @@ impl Load {
         while let Some(at) = self.heard.first() {
             let Some(entry) = self.ledger.get(at) else { break };
             let shortened = planted!(self.config.bug, LeaseShortened);
-            let lease = if shortened { self.config.lease.0 / 8.0 } else { self.config.lease.0 };
+            let lease = if shortened {
+                self.config.lease.0 / 8.0
+            } else {
+                self.config.lease.0
+            };
             if now.since(entry.heard).0 < lease {
                 break;
             }

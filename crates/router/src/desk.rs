@@ -12,7 +12,8 @@ use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::queue::Queue;
 use homing_scheduler::{
-    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, Refusal, Reuse, Room, Scheduler, View,
+    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, RankFacts, Refusal, Reuse, Room, Scheduler,
+    View,
 };
 use rustc_hash::FxHashMap;
 
@@ -239,6 +240,20 @@ impl Core {
         let can_start =
             starts(chosen.place, chosen.depths.booked) || sight.room.eligible().places().any(|place| starts(place, 0));
         Ok(Considered { decision, can_start })
+    }
+
+    /// What is known of the rank at a place changes; who it is does not.
+    pub(crate) fn change(&mut self, place: Place, change: impl FnOnce(&mut RankFacts)) {
+        let Some(mut facts) = self.fleet.facts(place).cloned() else {
+            return;
+        };
+        let rank = facts.rank;
+        change(&mut facts);
+        facts.rank = rank;
+        if planted!(self.bug, DrainIgnored) {
+            facts.duty = homing_scheduler::Duty::Serving;
+        }
+        self.fleet.set(place, facts);
     }
 
     /// Whether a request could begin. Costs much less than to decide where.

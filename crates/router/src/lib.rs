@@ -5,7 +5,7 @@
 //! - [`Router::ask`]: a request wants to go somewhere. It goes, waits or is refused ([`Verdict`]);
 //! - [`Router::book`]: a choice that was made elsewhere; [`Router::prefill_done`], [`Router::output`], [`Router::done`]: what
 //!   became of a request; [`Router::cancel`]: nobody waits for it any more;
-//! - [`Router::rank_up`], [`Router::rank_changed`], [`Router::rank_gone`], [`Router::report`], [`Router::views`]: who exists, what
+//! - [`Router::rank_up`], [`Router::rank_changed`], [`Router::worker_changed`], [`Router::rank_gone`], [`Router::report`], [`Router::views`]: who exists, what
 //!   engines say of themselves, and how good the views of their caches are;
 //! - [`Router::tick`]: time passed. [`Router::next_effect`]: what is to be done outside;
 //! - [`Router::consider`], [`Router::potential_loads`], [`Router::overlap`], [`Router::state`]: questions that change nothing.

@@ -276,7 +276,7 @@ impl Queue {
     pub fn cancel(&mut self, id: &RequestId) -> Option<Waiting> {
         let (class, tenant, rank) = *self.places.get(id)?;
         if planted!(self.bug, CancelledStays) {
-            return self.classes[class].lanes.get(&tenant)?.waiting.get(&rank).cloned();
+            return self.waiting(class, tenant, rank).cloned();
         }
         self.remove(class, tenant, rank)
     }
@@ -288,14 +288,16 @@ impl Queue {
             if deadline > now {
                 break;
             }
-            let id = id.clone();
+            let Some((class, tenant, rank)) = self.places.get(id).copied() else {
+                self.deadlines.pop_first();
+                continue;
+            };
             if planted!(self.bug, ExpiredStays) {
-                let (class, tenant, rank) = self.places[&id];
-                gone.extend(self.classes[class].lanes[&tenant].waiting.get(&rank).cloned());
+                gone.extend(self.waiting(class, tenant, rank).cloned());
                 self.deadlines.pop_first();
                 continue;
             }
-            gone.extend(self.cancel(&id));
+            gone.extend(self.remove(class, tenant, rank));
         }
         gone
     }
@@ -313,6 +315,10 @@ impl Queue {
     /// Tokens that wait.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    fn waiting(&self, at: usize, tenant: Tenant, rank: Rank) -> Option<&Waiting> {
+        self.classes.get(at)?.lanes.get(&tenant)?.waiting.get(&rank)
     }
 
     fn remove(&mut self, at: usize, tenant: Tenant, rank: Rank) -> Option<Waiting> {

@@ -1,6 +1,9 @@
 //! What world does a seed make?
 
+use std::fmt;
+
 use homing_domain::{Blocks, HashSeed, KeyHasher, Tokens};
+use homing_engine::Style;
 use homing_feed::FeedConfig;
 use homing_profile::{Millis, Timing};
 use homing_router::{CacheView, RouterConfig};
@@ -42,6 +45,61 @@ pub struct Drawn {
     rng: Rng,
 }
 
+impl fmt::Display for Drawn {
+    /// What somebody who looks for a mistake wants to know first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FleetSetup {
+            workers,
+            routers,
+            links,
+            faults,
+            ..
+        } = &self.setup;
+        let (engine, config) = (&workers.engine, &routers.config);
+        writeln!(
+            f,
+            "{} workers of {} ranks: {}, {} blocks of {} tokens, {} running, {} waiting, a ring of {}",
+            workers.count,
+            engine.ranks,
+            match engine.style {
+                Style::Vllm(_) => "vLLM",
+                Style::Sglang(_) => "SGLang",
+            },
+            engine.blocks.0,
+            engine.block_size.get(),
+            engine.max_running,
+            engine.max_waiting,
+            workers.ring
+        )?;
+        writeln!(
+            f,
+            "{} routers: {}, caches known by {:?}, start within {} ms, wait at most {} ms, lease {} ms, {} attempts",
+            routers.count,
+            routers.policy,
+            routers.view,
+            config.start_within.0,
+            config.most_wait.0,
+            config.load.lease.0,
+            routers.attempts
+        )?;
+        for class in &config.classes {
+            let ClassSpec {
+                name, quantum, limits, ..
+            } = class;
+            writeln!(f, "{name}: quantum {quantum}, {limits:?}")?;
+        }
+        writeln!(
+            f,
+            "a hop {} ms, events {} ms late, asked every {} ms; {} requests in about {} ms",
+            links.hop.0, links.event_lag.0, links.poll.0, self.amount.requests, self.amount.span.0
+        )?;
+        for fault in faults {
+            writeln!(f, "at {} for {} ms: {:?}", fault.at, fault.lasts.0, fault.kind)?;
+        }
+        Ok(())
+    }
+}
+
 impl Run {
     /// What the world is made of.
     pub fn draw(&self) -> Drawn {
@@ -63,7 +121,11 @@ impl Run {
             workers: workers.count,
             routers: routers.count,
         };
-        let count = if care == Care::Shares || self.faults.is_empty() { 0 } else { rng.below(9) as u32 };
+        let count = if care == Care::Shares || self.faults.is_empty() {
+            0
+        } else {
+            rng.below(9) as u32
+        };
         let faults = among.draw(&mut rng, count);
         let links = Links {
             hop: Millis(rng.pick([0.1, 0.5, 5.0])),

@@ -36,7 +36,11 @@ impl Amount {
 }
 
 /// Clients of one or two kinds.
-pub(super) fn drawn(rng: &mut Rng, amount: Amount, classes: &[ClassSpec]) -> Result<impl Traffic + use<>, WorkloadError> {
+pub(super) fn drawn(
+    rng: &mut Rng,
+    amount: Amount,
+    classes: &[ClassSpec],
+) -> Result<impl Traffic + use<>, WorkloadError> {
     let kinds = rng.between(1, 2);
     let mut streams: Vec<Generated> = Vec::new();
     let deadline = rng.chance(300).then(|| Millis(rng.between(50, 8_000) as f64));
@@ -62,7 +66,11 @@ pub(super) fn drawn(rng: &mut Rng, amount: Amount, classes: &[ClassSpec]) -> Res
 }
 
 /// Requests that differ in class and tenant only, more than can be served.
-pub(super) fn alike(rng: &mut Rng, amount: Amount, classes: &[ClassSpec]) -> Result<impl Traffic + use<>, WorkloadError> {
+pub(super) fn alike(
+    rng: &mut Rng,
+    amount: Amount,
+    classes: &[ClassSpec],
+) -> Result<impl Traffic + use<>, WorkloadError> {
     let per_second = amount.per_second() * 4.0;
     let kind = Kind::Unrelated {
         prompt: Length::always(rng.between(100, 500) as u32),

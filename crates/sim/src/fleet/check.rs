@@ -170,7 +170,9 @@ impl<I: Traffic> World<I> {
                     known.waits += 1;
                     *known.classes.entry(call.class).or_default() += 1;
                     let latest = *since + most_wait;
-                    let latest = call.deadline.map_or(latest, |deadline| deadline.max(*since).min(latest));
+                    let latest = call
+                        .deadline
+                        .map_or(latest, |deadline| deadline.max(*since).min(latest));
                     longest(&mut known.late, call.number, self.now.since(latest).0 - SLACK.0);
                 }
                 Stage::Goes(going) if going.booked == Booked::Yes => {
@@ -222,7 +224,10 @@ impl<I: Traffic> World<I> {
             }
         }
         if let Some((call, by)) = known.silent {
-            let what = format!("nothing was heard of request {} for {} ms more than a lease", call.0, by.0);
+            let what = format!(
+                "nothing was heard of request {} for {} ms more than a lease",
+                call.0, by.0
+            );
             self.violated(Check::Lease, what);
         }
     }
@@ -284,12 +289,20 @@ impl<I: Traffic> World<I> {
         let came = node.came.get(&rank).copied().unwrap_or(0);
         let mut strayed = false;
         if let Some(session) = session.filter(|_| decision.policy == "sticky") {
-            let stays = decision.chosen.terms.parts().iter().any(|(name, _)| name.contains("session"));
+            let stays = decision
+                .chosen
+                .terms
+                .parts()
+                .iter()
+                .any(|(name, _)| name.contains("session"));
             strayed = stays && node.sessions.get(&session) != Some(&(rank, came));
             node.sessions.insert(session, (rank, came));
         }
         if let Some(how) = wrong {
-            let what = format!("router {router} sends request {} to {rank}, which it knows {how}", number.0);
+            let what = format!(
+                "router {router} sends request {} to {rank}, which it knows {how}",
+                number.0
+            );
             self.violated(Check::RightPlace, what);
         }
         if strayed {
@@ -319,8 +332,12 @@ impl<I: Traffic> World<I> {
 
     pub(crate) fn look_again(&mut self, (router, call, rank): (u32, CallNo, RankId), looks: u32) {
         let idle = self.idle(router);
-        let waits = self.calls.get(&call).filter(|call| matches!(call.stage, Stage::Waits(_)));
-        if !idle.contains(&rank) || waits.is_none_or(|call| call.router != router) {
+        let waits = self
+            .calls
+            .get(&call)
+            .filter(|call| matches!(call.stage, Stage::Waits(_)));
+        let could = |call: &super::calls::Call| call.router == router && !call.tried.contains(&rank.worker);
+        if !idle.contains(&rank) || !waits.is_some_and(could) {
             return;
         }
         if looks == 0 {

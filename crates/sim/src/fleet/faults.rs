@@ -221,6 +221,7 @@ impl Among {
             let lasts = Millis(rng.between(1, (self.span.0 / 4.0).max(2.0) as u64) as f64);
             match self.kinds.get(rng.place(self.kinds.len())) {
                 Some(&"rolling-restart") => faults.extend(self.rolling_restart(rng, at)),
+                Some(&"leave") => faults.extend(self.leaves(rng, at)),
                 Some(name) => faults.extend(self.one(rng, name).map(|kind| Fault { at, lasts, kind })),
                 None => (),
             }
@@ -239,7 +240,6 @@ impl Among {
             "hang" => FaultKind::Hang { worker },
             "slow" => FaultKind::Slow { worker, factor },
             "drain" => FaultKind::Drain { worker },
-            "leave" => FaultKind::Leave { worker },
             "adapter-failure" => FaultKind::AdapterFailure { worker },
             "loss" => FaultKind::Loss { worker, per_mille },
             "repeat" => FaultKind::Repeat { worker, per_mille },
@@ -252,6 +252,18 @@ impl Among {
             "late-words" => FaultKind::LateWords { per_mille },
             _ => return None,
         })
+    }
+
+    /// Some workers leave one after the other and come back in any order, so that they get each other's places.
+    fn leaves(&self, rng: &mut Rng, from: Time) -> Vec<Fault> {
+        let one = |_| Fault {
+            at: from + Millis(rng.below(2_000) as f64),
+            lasts: Millis(rng.between(500, 5_000) as f64),
+            kind: FaultKind::Leave {
+                worker: rng.below(u64::from(self.workers)) as u32,
+            },
+        };
+        (0..3).map(one).collect()
     }
 
     /// Each worker in turn takes nothing new for a while, dies and is back soon.

@@ -104,7 +104,11 @@ impl Node {
         if self.listens {
             let source = Source {
                 identity: Identity { ..IDENTITY },
-                recovery: Recovery::Replay,
+                recovery: if setup.workers.ring > 0 {
+                    Recovery::Replay
+                } else {
+                    Recovery::LiveOnly
+                },
                 clear_reach: ClearReach::Rank,
                 copies: Copies::Counted,
             };
@@ -117,6 +121,9 @@ impl Node {
     /// What it was told of a worker.
     pub(crate) fn believe(&mut self, now: Time, worker: &Worker, up: bool) {
         let number = worker.id.0;
+        if !self.knows.contains(&number) {
+            return;
+        }
         let changed = if up {
             self.believed_down.remove(&number)
         } else {
@@ -126,10 +133,8 @@ impl Node {
             return;
         }
         let health = if up { Health::Up } else { Health::Down };
-        for rank in worker.ranks() {
-            // A rank that it does not know has no health.
-            let _ = self.router.rank_changed(now, rank, |facts| facts.health = health);
-        }
+        self.router
+            .worker_changed(now, worker.id, |facts| facts.health = health);
     }
 
     /// Whether a worker takes new requests.
@@ -140,10 +145,8 @@ impl Node {
             Duty::Serving => self.drained.remove(&number),
         };
         if changed && self.knows.contains(&number) {
-            for rank in worker.ranks() {
-                // A rank that it does not know has no duty.
-                let _ = self.router.rank_changed(now, rank, |facts| facts.duty = worker.duty);
-            }
+            self.router
+                .worker_changed(now, worker.id, |facts| facts.duty = worker.duty);
         }
     }
 

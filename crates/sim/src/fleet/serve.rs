@@ -203,19 +203,30 @@ impl<I: Traffic> World<I> {
     /// A router gives a booking up of which it heard nothing: whoever holds the connection lets it go and tries elsewhere.
     fn lapsed(&mut self, router: u32, id: &RequestId, rank: RankId) {
         let lease = self.setup.routers.config.load.lease;
-        let known = self.present(id).and_then(|call| Some((call.number, call.attempt, *call.going()?)));
+        let known = self
+            .present(id)
+            .and_then(|call| Some((call.number, call.attempt, *call.going()?)));
         let Some((number, attempt, going)) = known else {
-            return self.violated(Check::Lease, format!("{id} lapsed at router {router}, and is not under way"));
+            return self.violated(
+                Check::Lease,
+                format!("{id} lapsed at router {router}, and is not under way"),
+            );
         };
-        self.log.say(self.now, || format!("request {} lapses at {rank}", number.0));
+        self.log
+            .say(self.now, || format!("request {} lapses at {rank}", number.0));
         let silence = self.now.since(going.heard);
         if silence.0 < lease.0 || going.rank != rank {
             self.violated(
                 Check::Lease,
-                format!("{id} lapsed at router {router} after {} ms of silence on {rank}", silence.0),
+                format!(
+                    "{id} lapsed at router {router} after {} ms of silence on {rank}",
+                    silence.0
+                ),
             );
         }
-        self.workers[rank.worker.0 as usize].engine.cancel(request_no(number, attempt));
+        self.workers[rank.worker.0 as usize]
+            .engine
+            .cancel(request_no(number, attempt));
         if let Some(going) = self.calls.get_mut(&number).and_then(Call::going_mut) {
             going.booked = Booked::No;
         }
@@ -373,7 +384,8 @@ impl<I: Traffic> World<I> {
             let late = self.calls.get(&call).and_then(|call| call.reads_late);
             let at = at + late.unwrap_or(Millis::ZERO);
             if late.is_some() {
-                self.calendar.enter(self.now + self.setup.links.hop, Due::Touch { call, attempt });
+                self.calendar
+                    .enter(self.now + self.setup.links.hop, Due::Touch { call, attempt });
             }
             self.calendar.enter(at, Due::Finished { call, attempt, cached });
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use homing_load::Standing;
 use homing_router::Routed;
 use homing_scheduler::queue::Tenant;
 use homing_trace::Traffic;
@@ -36,19 +37,37 @@ impl<I: Traffic> World<I> {
         }
         let Some(call) = self.calls.get(&number) else { return };
         let router = call.router;
-        let before = self.calls.values().filter(|other| other.router == router && goes_first(other, call, goes));
-        let before = before.filter(|other| turn == Turn::CameAnew || other.request.client.priority > call.request.client.priority);
-        if let Some(first) = before.map(|other| other.number).min() {
+        let before = self
+            .calls
+            .values()
+            .filter(|other| other.router == router && goes_first(other, call, goes));
+        let before = before
+            .filter(|other| turn == Turn::CameAnew || other.request.client.priority > call.request.client.priority);
+        let first = before.map(|other| other.number).min();
+        if let Some(first) = first.filter(|_| !self.holds_back(router)) {
             let how = match turn {
                 Turn::Waited => "which is less important",
                 Turn::CameAnew => "which came just now",
             };
-            let what = format!("request {} waits at router {router} behind {}, {how}", first.0, number.0);
+            let what = format!(
+                "request {} waits at router {router} behind {}, {how}",
+                first.0, number.0
+            );
             self.violated(Check::Order, what);
         }
         if self.care == Care::Shares && turn == Turn::Waited {
             self.check_shares(number);
         }
+    }
+
+    /// Whether a router holds requests back from ranks that look as if they were stuck: then what can begin depends on where a
+    /// request would go.
+    fn holds_back(&self, router: u32) -> bool {
+        let state = self.routers[router as usize].router.state(self.now);
+        let held = |rank: &homing_router::RankState| {
+            rank.standing == Standing::Suspect || !rank.load.is_verified() && rank.load.requests() > 0
+        };
+        state.ranks.iter().any(held)
     }
 
     fn check_shares(&mut self, number: CallNo) {
