@@ -11,6 +11,8 @@ import model
 from compare import Claim, compare, expected_cached
 from frames import END, is_end, pack, read_capture, sequence
 from prompts import Prompts
+from reasons import reason
+from shape import differences, structure
 
 CAPTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "captures")
 ENGINES = ("vllm-0.32.0", "sglang-0.5.23")
@@ -45,6 +47,30 @@ class Agreement(unittest.TestCase):
         self.assertTrue(self.agrees(Claim.LOWER_BOUND, 2, 32))
         self.assertTrue(self.agrees(Claim.LOWER_BOUND, 1, 32))
         self.assertFalse(self.agrees(Claim.LOWER_BOUND, 3, 32))
+
+
+class Structure(unittest.TestCase):
+    def test_texts_and_ids_do_not_count_and_words_of_the_protocol_do(self):
+        one = structure({"id": "a", "choices": [{"text": "x", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}})
+        other = structure({"id": "b", "choices": [{"text": "y", "finish_reason": "length"}], "usage": {"prompt_tokens": 4}})
+        self.assertEqual(differences(one, one), [])
+        self.assertEqual(differences(one, other), [("choices[].finish_reason", "string stop", "string length")])
+
+    def test_counts_matter_where_they_are_asked_for(self):
+        usage = lambda tokens: structure({"prompt_tokens": tokens}, counts=True)
+        self.assertEqual(differences(usage(3), usage(4)), [("prompt_tokens", "number 3", "number 4")])
+
+    def test_missing_fields_and_other_types_are_found(self):
+        found = differences(structure({"a": None, "b": 1}), structure({"a": [], "c": 1}))
+        self.assertEqual(found, [("a", "null", "list"), ("b", "number", "missing"), ("c", "missing", "number")])
+
+    def test_where_statuses_differ_nothing_else_is_compared(self):
+        real, mock = {"x": {"status": 400, "body": {"a": ["null"]}}}, {"x": {"status": 200, "body": {}}}
+        self.assertEqual(differences(real, mock), [("x status", "400", "200")])
+
+    def test_reasons_are_for_places(self):
+        self.assertIsNotNone(reason("metrics families http_requests_total"))
+        self.assertIsNone(reason("answers =completion body choices[].text"))
 
 
 class Workload(unittest.TestCase):

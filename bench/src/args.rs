@@ -9,6 +9,11 @@ pub enum Command {
     Index(IndexArgs),
     /// The hashes, side by side.
     Hash(Output),
+    /// Decisions, side by side.
+    #[cfg(feature = "ours")]
+    Decide(Output, Size),
+    /// The engine that needs no GPU.
+    Mock(MockArgs),
     /// Print the usage.
     Help,
 }
@@ -26,6 +31,15 @@ pub struct IndexArgs {
     pub size: Size,
     /// The one part to run; targets of the others are left out.
     pub only: Option<Part>,
+}
+
+/// What `mock` was asked for.
+#[derive(Debug, Default)]
+pub struct MockArgs {
+    /// How the result is printed.
+    pub output: Output,
+    /// How large everything is.
+    pub size: Size,
 }
 
 /// A part of `index` that can be run alone.
@@ -99,6 +113,8 @@ pub const USAGE: &str = "\
 usage: homing-bench index [--trace FILE] [--workers 8,64,512] [--json] [--quick]
                           [--only exact|churn|speed|memory|growth]
        homing-bench hash [--json]
+       homing-bench decide [--json] [--quick]
+       homing-bench mock [--json] [--quick]
 ";
 
 /// Reads the words after the program's name.
@@ -107,6 +123,9 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Command, ArgsError> 
     match words.next().as_deref() {
         Some("index") => parse_index(words).map(Command::Index),
         Some("hash") => parse_hash(words).map(Command::Hash),
+        #[cfg(feature = "ours")]
+        Some("decide") => parse_decide(words),
+        Some("mock") => parse_mock(words).map(Command::Mock),
         None | Some("help" | "--help" | "-h") => Ok(Command::Help),
         Some(other) => Err(ArgsError::Unknown(other.to_owned())),
     }
@@ -153,6 +172,31 @@ fn parse_hash(words: impl Iterator<Item = String>) -> Result<Output, ArgsError> 
         }
     }
     Ok(output)
+}
+
+#[cfg(feature = "ours")]
+fn parse_decide(words: impl Iterator<Item = String>) -> Result<Command, ArgsError> {
+    let (mut output, mut size) = (Output::Table, Size::Full);
+    for word in words {
+        match word.as_str() {
+            "--json" => output = Output::Json,
+            "--quick" => size = Size::Quick,
+            _ => return Err(ArgsError::Unknown(word)),
+        }
+    }
+    Ok(Command::Decide(output, size))
+}
+
+fn parse_mock(words: impl Iterator<Item = String>) -> Result<MockArgs, ArgsError> {
+    let mut args = MockArgs::default();
+    for word in words {
+        match word.as_str() {
+            "--json" => args.output = Output::Json,
+            "--quick" => args.size = Size::Quick,
+            _ => return Err(ArgsError::Unknown(word)),
+        }
+    }
+    Ok(args)
 }
 
 /// At least as many workers as one sequence has copies, at most what every contender can hold.

@@ -42,6 +42,12 @@ impl Tree {
         }
     }
 
+    /// How many leading blocks each worker holds.
+    #[cfg_attr(not(feature = "ours"), expect(dead_code, reason = "only decisions ask for it"))]
+    pub fn matches(&self, contents: &[LocalBlockHash]) -> OverlapScores {
+        self.radix.find_matches(contents, false)
+    }
+
     fn send(&self, task: WorkerTask) {
         assert!(self.tasks.send(task).is_ok(), "the tree's writer is alive");
     }

@@ -1,4 +1,4 @@
-//! How do our index and our hash compare with those of the nearest peers? Same machine, same process, same workload.
+//! How do our index, our hash and our decisions compare with those of the nearest peers? Same machine, same process, same workload.
 //!
 //! What is measured and how to read it is in `README.md`.
 
@@ -7,6 +7,8 @@ mod args;
 mod catalog;
 mod churn;
 mod contender;
+#[cfg(feature = "ours")]
+mod decide;
 mod dynamo;
 mod exact;
 mod fleet;
@@ -17,6 +19,7 @@ mod log;
 mod lookups;
 mod measure;
 mod memory;
+mod mock;
 mod mooncake;
 mod oracle;
 #[cfg(feature = "ours")]
@@ -50,6 +53,19 @@ fn main() -> ExitCode {
         },
         Ok(Command::Hash(output)) => {
             run_hash(output);
+            ExitCode::SUCCESS
+        }
+        #[cfg(feature = "ours")]
+        Ok(Command::Decide(output, size)) => {
+            run_decide(output, size);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Mock(args)) => {
+            let mut report = Report::default();
+            match mock::run(&args, &mut report) {
+                Ok(targets) => print_report("mock", &report, &targets, args.output),
+                Err(error) => return fail(&*error),
+            }
             ExitCode::SUCCESS
         }
         Ok(Command::Help) => {
@@ -111,6 +127,13 @@ fn run_hash(output: Output) {
     let mut report = Report::default();
     hash::run(&mut report);
     print_report("hash", &report, &targets::hash(&report), output);
+}
+
+#[cfg(feature = "ours")]
+fn run_decide(output: Output, size: args::Size) {
+    let mut report = Report::default();
+    decide::run(size, &mut report);
+    print_report("decide", &report, &targets::decide(&report), output);
 }
 
 fn print_report(command: &str, report: &Report, targets: &[Target], output: Output) {

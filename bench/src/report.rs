@@ -26,8 +26,12 @@ pub mod section {
     pub const EXACT: &str = "wrong answers";
     /// How we grow.
     pub const GROWTH: &str = "growth";
+    /// Decisions.
+    pub const DECIDE: &str = "decisions";
     /// Hashing.
     pub const HASH: &str = "hash";
+    /// The engine that needs no GPU.
+    pub const MOCK: &str = "mock";
 }
 
 /// Which way is better.
@@ -165,19 +169,24 @@ impl Report {
     pub fn tables(&self, targets: &[Target]) -> String {
         let mut text = String::new();
         for table in distinct(self.rows.iter().map(|row| (row.section, row.case.as_str()))) {
-            let _ = writeln!(text, "\n{}: {}\n{:50}{}", table.0, table.1, "", header());
-            let rows = self.rows.iter().filter(|row| (row.section, row.case.as_str()) == table);
-            for metric in distinct(rows.map(|row| row.metric.as_str())) {
-                let _ = writeln!(text, "{metric:50}{}", self.line(table.0, table.1, metric));
+            let rows = || self.rows.iter().filter(|row| (row.section, row.case.as_str()) == table);
+            let others = distinct(rows().map(|row| row.contender).filter(|name| !ALL.contains(name)));
+            let names = match others.as_slice() {
+                [] => ALL.to_vec(),
+                others => [&[OURS], others].concat(),
+            };
+            let _ = writeln!(text, "\n{}: {}\n{:50}{}", table.0, table.1, "", header(&names));
+            for metric in distinct(rows().map(|row| row.metric.as_str())) {
+                let _ = writeln!(text, "{metric:50}{}", self.line(table.0, table.1, metric, &names));
             }
         }
         text + &target_table(targets)
     }
 
-    fn line(&self, section: &str, case: &str, metric: &str) -> String {
+    fn line(&self, section: &str, case: &str, metric: &str, names: &[&str]) -> String {
         let mut line = String::new();
-        for name in ALL {
-            let row = self.find(section, case, metric).find(|row| row.contender == name);
+        for name in names {
+            let row = self.find(section, case, metric).find(|row| row.contender == *name);
             let figure = row.map_or_else(|| "-".to_owned(), |row| figure(row.value));
             let _ = write!(line, "{figure:>18}");
         }
@@ -199,9 +208,12 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     seen
 }
 
-fn header() -> String {
-    let [ours, tree, positional, smg] = ALL;
-    format!("{ours:>18}{tree:>18}{positional:>18}{smg:>18}{:>9}", "ratio")
+fn header(names: &[&str]) -> String {
+    let mut header = String::new();
+    for name in names {
+        let _ = write!(header, "{name:>18}");
+    }
+    header + &format!("{:>9}", "ratio")
 }
 
 fn target_table(targets: &[Target]) -> String {

@@ -61,6 +61,16 @@ impl Target {
         }
     }
 
+    /// Our figure must not be above `limit`; the peer's stands beside it.
+    #[cfg(feature = "ours")]
+    fn limit_beside(name: String, found: Option<Comparison>, limit: f64) -> Self {
+        Self {
+            peer: found.and_then(|found| found.peer),
+            ratio: found.and_then(|found| found.ratio),
+            ..Self::limit(name, found, limit)
+        }
+    }
+
     /// As a script reads it.
     pub fn json(&self) -> Value {
         json!({
@@ -89,6 +99,23 @@ pub fn index(args: &IndexArgs, sequences: usize, report: &Report) -> Vec<Target>
         targets.retain(|target| target.ours.is_some());
     }
     targets
+}
+
+/// The targets of `decide`: limits of our own, with the peer's figure of the same run beside each.
+#[cfg(feature = "ours")]
+pub fn decide(report: &Report) -> Vec<Target> {
+    use crate::decide::{MIDDLE, Work, case};
+    let wanted = [
+        (Work::Book, 512, MIDDLE, 3.0),
+        (Work::Book, 4_096, MIDDLE, 20.0),
+        (Work::Whole, 512, 16_384, 40.0),
+    ];
+    let target = |(work, ranks, tokens, limit): (Work, usize, usize, f64)| {
+        let case = case(ranks, tokens);
+        let found = report.compare(section::DECIDE, &case, &work.p50());
+        Target::limit_beside(format!("{}, {case}", work.p50()), found, limit)
+    };
+    wanted.into_iter().map(target).collect()
 }
 
 /// The targets of `hash`.

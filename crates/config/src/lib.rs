@@ -40,8 +40,8 @@ pub use choices::{CacheView, EventFormat, LogLevel, MockDialect, Switch, role_na
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, colour, load, read_text};
-pub use mock::{Mock, MockEvents, MockFaults};
+pub use load::{Colour, colour, length_of, load, read_text};
+pub use mock::{Mock, MockEvents, MockFaults, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
 pub use worker::{Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, WorkerDefaults, WorkerLabel, WorkerSpec};

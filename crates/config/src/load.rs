@@ -54,6 +54,17 @@ pub fn read_text(path: impl Into<PathBuf>) -> Result<FileText, Rejected> {
     read_file(path.into())
 }
 
+/// How many bytes such a file has, to be asked before one is read that must not be too long.
+pub fn length_of(path: impl Into<PathBuf>) -> Result<u64, Rejected> {
+    let path = path.into();
+    match fs::metadata(&path) {
+        Ok(file) => Ok(file.len()),
+        Err(error) => Err(Rejected {
+            problems: vec![Problem::Unreadable { file: path, error }],
+        }),
+    }
+}
+
 fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
     match fs::read_to_string(&path) {
         Ok(text) => Ok(FileText {

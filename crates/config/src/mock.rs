@@ -22,10 +22,18 @@ pub struct Mock {
     pub profile: String,
     /// A profile to read in place of the named one.
     pub profile_file: Option<PathBuf>,
+    /// A folder with a tokenizer; `None`: a token stands for a byte.
+    pub tokenizer: Option<PathBuf>,
     /// How many times as fast as the profile it is.
     pub speedup: f64,
     /// Blocks of cache of each rank.
     pub blocks: Blocks,
+    /// Host memory of each rank.
+    pub host_tier: MockTier,
+    /// Disk of each rank.
+    pub disk_tier: MockTier,
+    /// Where allocations and evictions are written; `-` is standard error.
+    pub kv_trace: Option<PathBuf>,
     /// Tokens of prompt and answer together.
     pub max_model_len: Tokens,
     /// Requests computed together.
@@ -36,6 +44,8 @@ pub struct Mock {
     pub max_batched_tokens: Tokens,
     /// Ranks of each worker.
     pub dp_size: u16,
+    /// Whether they begin each step together.
+    pub dp_barrier: Switch,
     /// Engines.
     pub workers: u16,
     /// What decides texts, together with prompts.
@@ -52,6 +62,15 @@ pub struct Mock {
     pub max_request_bytes: u64,
     /// What goes wrong from the start.
     pub faults: MockFaults,
+}
+
+/// What `homing mock` keeps of blocks that left the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MockTier {
+    /// How many; 0: none.
+    pub blocks: Blocks,
+    /// How fast they come back, in gigabytes per second.
+    pub speed: f64,
 }
 
 /// Where and how `homing mock` tells of its cache.
@@ -71,6 +90,8 @@ pub struct MockEvents {
     pub fields: u32,
     /// Batches of a rank that are kept for replays.
     pub ring_batches: u32,
+    /// Bytes of them.
+    pub ring_bytes: u64,
     /// Messages that wait for one subscriber.
     pub high_water: u32,
 }
@@ -109,17 +130,25 @@ impl Mock {
             port: tiny(KnobId::MockPort),
             dialect: MockDialect::ALL[choice(value, KnobId::MockDialect)],
             profile: name(value, KnobId::MockProfile),
-            profile_file: match value(KnobId::MockProfileFile) {
-                Value::File(path) => path,
-                other => unreachable!("the profile's file is {other:?}"),
-            },
+            profile_file: file(value, KnobId::MockProfileFile),
+            tokenizer: file(value, KnobId::MockTokenizer),
             speedup: ratio(value, KnobId::MockSpeedup),
             blocks: Blocks(small(KnobId::MockBlocks)),
+            host_tier: MockTier {
+                blocks: Blocks(small(KnobId::MockHostBlocks)),
+                speed: ratio(value, KnobId::MockHostSpeed),
+            },
+            disk_tier: MockTier {
+                blocks: Blocks(small(KnobId::MockDiskBlocks)),
+                speed: ratio(value, KnobId::MockDiskSpeed),
+            },
+            kv_trace: file(value, KnobId::MockKvTrace),
             max_model_len: Tokens(small(KnobId::MockMaxModelLen)),
             max_running: small(KnobId::MockMaxRunning),
             max_waiting: small(KnobId::MockMaxWaiting),
             max_batched_tokens: Tokens(small(KnobId::MockMaxBatchedTokens)),
             dp_size: tiny(KnobId::MockDpSize),
+            dp_barrier: switch(value, KnobId::MockDpBarrier),
             workers: tiny(KnobId::MockWorkers),
             seed: count(KnobId::MockSeed),
             answer_tokens: small(KnobId::MockAnswerTokens),
@@ -129,10 +158,7 @@ impl Mock {
                 other => unreachable!("the time to load an adapter is {other:?}"),
             },
             events: MockEvents::build(value),
-            max_request_bytes: match value(KnobId::MockMaxRequest) {
-                Value::Size(size) => size,
-                other => unreachable!("the longest request is {other:?}"),
-            },
+            max_request_bytes: size(value, KnobId::MockMaxRequest),
             faults: MockFaults::build(value),
         }
     }
@@ -150,6 +176,7 @@ impl MockEvents {
             format: EventFormat::ALL[choice(value, KnobId::MockEventFormat)],
             fields: small(KnobId::MockEventFields),
             ring_batches: small(KnobId::MockRingBatches),
+            ring_bytes: size(value, KnobId::MockRingBytes),
             high_water: small(KnobId::MockHighWater),
         }
     }
@@ -182,6 +209,20 @@ fn ratio(value: &impl Fn(KnobId) -> Value, id: KnobId) -> f64 {
     match value(id) {
         Value::Ratio(ratio) => ratio,
         other => unreachable!("{id:?} is {other:?}, not a ratio"),
+    }
+}
+
+fn size(value: &impl Fn(KnobId) -> Value, id: KnobId) -> u64 {
+    match value(id) {
+        Value::Size(size) => size,
+        other => unreachable!("{id:?} is {other:?}, not a size"),
+    }
+}
+
+fn file(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Option<PathBuf> {
+    match value(id) {
+        Value::File(path) => path,
+        other => unreachable!("{id:?} is {other:?}, not a file"),
     }
 }
 

@@ -207,11 +207,29 @@ knobs! {
     /// A profile of your own, in place of one that comes with Homing.
     MockProfileFile = "mock.profile-file", "none", Kind::File;
 
+    /// A folder with a `tokenizer.json`, for texts; without one a token stands for a byte.
+    MockTokenizer = "mock.tokenizer", "none", Kind::File;
+
     /// How many times as fast as the profile says it is.
     MockSpeedup = "mock.speedup", "1", Kind::Ratio(0.001..=100_000.0);
 
     /// How many blocks of KV cache each rank has.
     MockBlocks = "mock.blocks", "16384", Kind::Count(Unit::Blocks, 1..=1 << 26);
+
+    /// How many blocks each rank keeps in host memory when they leave the device; 0: none.
+    MockHostBlocks = "mock.host-blocks", "0", Kind::Count(Unit::Blocks, 0..=1 << 26);
+
+    /// How fast blocks come back from host memory, in gigabytes per second.
+    MockHostSpeed = "mock.host-speed", "50", Kind::Ratio(0.001..=100_000.0);
+
+    /// How many blocks each rank keeps on disk when they leave host memory, or the device if there is none; 0: none.
+    MockDiskBlocks = "mock.disk-blocks", "0", Kind::Count(Unit::Blocks, 0..=1 << 26);
+
+    /// How fast blocks come back from disk, in gigabytes per second.
+    MockDiskSpeed = "mock.disk-speed", "5", Kind::Ratio(0.001..=100_000.0);
+
+    /// A file to which every allocation and eviction of a block is written, as lines of JSON; `-`: standard error.
+    MockKvTrace = "mock.kv-trace", "none", Kind::File;
 
     /// How many tokens a prompt and its answer may have together, at most as many as fit into the cache.
     MockMaxModelLen = "mock.max-model-len", "2^17", Kind::Count(Unit::Tokens, 1..=1 << 26);
@@ -227,6 +245,9 @@ knobs! {
 
     /// How many data-parallel ranks each worker has.
     MockDpSize = "mock.dp-size", "1", Kind::Count(Unit::Ranks, 1..=256);
+
+    /// Whether the ranks of a worker begin each step together, as they do where experts are shared.
+    MockDpBarrier = "mock.dp-barrier", "off", Kind::Choice(Switch::CHOICES);
 
     /// How many engines there are, each with a port of its own.
     MockWorkers = "mock.workers", "1", Kind::Count(Unit::Workers, 1..=256);
@@ -263,6 +284,9 @@ knobs! {
 
     /// How many batches of each rank are kept for a replay.
     MockRingBatches = "mock.ring-batches", "10000", Kind::Count(Unit::Batches, 0..=1 << 20);
+
+    /// How many bytes of batches of each rank are kept for a replay, whatever their number.
+    MockRingBytes = "mock.ring-bytes", "64MiB", Kind::Size(1 << 10..=1 << 40);
 
     /// How many messages wait for a subscriber that does not read. What comes beyond that is lost to it.
     MockHighWater = "mock.high-water", "100000", Kind::Count(Unit::Batches, 1..=1 << 20);

@@ -9,6 +9,8 @@ mod index;
 mod logs;
 mod mock;
 mod profile;
+#[cfg(feature = "sim")]
+mod replay;
 mod service;
 mod show;
 #[cfg(feature = "sim")]
@@ -63,7 +65,7 @@ fn command() -> Command {
         .subcommand(metrics)
         .subcommand(profile::command());
     #[cfg(feature = "sim")]
-    let homing = homing.subcommand(sim::command());
+    let homing = homing.subcommand(sim::command()).subcommands(replay::commands());
     homing
 }
 
@@ -82,6 +84,10 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             print(&printed)?;
             sim::judge(verdict)
         }
+        #[cfg(feature = "sim")]
+        Some(("replay", matches)) => print(&replay::replay(matches)?),
+        #[cfg(feature = "sim")]
+        Some(("tune", matches)) => print(&replay::tune(matches)?),
         Some(("profile", matches)) => print(&profile::run(matches)?),
         _ => unreachable!("clap knows no other subcommand"),
     }

@@ -10,6 +10,9 @@ use crate::service;
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(config: &Config) -> anyhow::Result<()> {
+    // Every stream is an open file, and what is allowed at first is often 1,024. Where it cannot be raised, further connections
+    // wait.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
     service::run(config, async |stop| {
         let mock = Service::start(config).await?;
         let places = mock.places();

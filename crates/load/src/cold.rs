@@ -19,8 +19,6 @@ pub(crate) struct Cold {
     pub(crate) reported: Reported,
     pub(crate) all: List,
     pub(crate) pending: List,
-    /// Since when it has been busy without a pause, or since the last first token.
-    pub(crate) busy_since: Time,
     pub(crate) released: Released,
 }
 
@@ -49,7 +47,7 @@ impl Released {
     }
 }
 
-/// How many ranks have something to compute, over time.
+/// How many ranks have prompts to compute, over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) ranks: u32,

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use homing_domain::{AdapterName, BlockKey, RequestId};
+use homing_domain::{AdapterName, BlockKey, RequestId, Tokens};
 use homing_profile::{Millis, Time};
 
 use crate::booking::Ticket;
 use crate::prompts::Tail;
+use crate::rank::Ahead;
 
 const NONE: u32 = u32::MAX;
+/// Prompts that are assumed to be computed in one step, at most.
+const MOST_IN_STEP: usize = 32;
 
 /// The lists that a booking can be in.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,8 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     /// Prompt tokens that are not cached; none if they do not count.
     pub(crate) uncached: u32,
+    /// What these take by the profile beyond the step that they are in, in microseconds.
+    pub(crate) work: u64,
     pub(crate) prompt: u32,
     pub(crate) expected: u32,
     pub(crate) generated: u32,
@@ -76,6 +81,8 @@ pub(crate) struct Entry {
     pub(crate) output_parts: u64,
     /// What the profile says of its prefill.
     pub(crate) prefill: Millis,
+    /// Until its first token, as predicted with the factor but without the residual.
+    pub(crate) predicted: Millis,
     /// Nothing else was to be done on the rank when it was booked.
     pub(crate) met_idle: bool,
     pub(crate) booked: Time,
@@ -100,6 +107,7 @@ impl Entry {
             place,
             stage: Stage::Prefill,
             uncached: 0,
+            work: 0,
             prompt: 0,
             expected: 0,
             generated: 0,
@@ -108,6 +116,7 @@ impl Entry {
             output_blocks: 0,
             output_parts: 0,
             prefill: Millis::ZERO,
+            predicted: Millis::ZERO,
             met_idle: false,
             booked: now,
             heard: now,
@@ -157,6 +166,29 @@ impl Ledger {
 
     pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
         self.entries.get_mut(at as usize)?.as_mut()
+    }
+
+    /// What the prompts at the head of a list that fit into one step are, together. The first always does.
+    pub(crate) fn batch(&self, pending: List, chunk: Tokens) -> Ahead {
+        let mut tokens = 0_u32;
+        let mut work = 0;
+        let mut next = pending.first();
+        for _ in 0..MOST_IN_STEP {
+            let Some(entry) = next.and_then(|at| self.get(at)) else {
+                break;
+            };
+            let with = tokens.saturating_add(entry.uncached);
+            if tokens > 0 && with > chunk.0 {
+                break;
+            }
+            tokens = with;
+            work += entry.work;
+            next = Some(entry.links[By::Pending as usize].after);
+        }
+        Ahead {
+            tokens: u64::from(tokens),
+            work,
+        }
     }
 
     pub(crate) fn push(&mut self, list: &mut List, by: By, at: u32) {

@@ -6,6 +6,7 @@
 //!
 //! - [`booking`]: what is booked, and what is said of it; [`load`]: all of it;
 //! - [`rank`]: what a scheduler reads of one rank, in constant time and without hashing;
+//! - [`lanes`]: the same of all ranks at once, for decisions;
 //! - [`report`]: what engines say of themselves, of which only what we did not book ourselves counts;
 //! - [`pace`]: how fast a rank is, learnt from first tokens;
 //! - [`config`]: bounds and defaults.
@@ -25,6 +26,7 @@ pub mod booking;
 mod bugs;
 mod cold;
 pub mod config;
+pub mod lanes;
 mod ledger;
 pub mod load;
 pub mod pace;
@@ -37,6 +39,7 @@ pub use booking::{Booking, Counters, End, Heard, LoadError, Place, PromptWork, T
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;
 pub use config::{LoadConfig, RankSpec, Track};
+pub use lanes::{Lanes, Row, Since};
 pub use load::Load;
 pub use rank::{Potential, RankLoad, Standing};
 pub use report::Report;

@@ -8,10 +8,11 @@ use crate::booking::{Booking, Counters, End, Heard, LoadError, Place, Ticket};
 use crate::bugs::planted;
 use crate::cold::{Busy, Cold, Released, same_timing};
 use crate::config::{LoadConfig, RankSpec, Track};
+use crate::lanes::{Lanes, Since, WIDTH, after};
 use crate::ledger::{By, Ledger, List, Stage};
 use crate::pace::Pace;
 use crate::prompts::Prompts;
-use crate::rank::{PARTS, RankLoad, Slopes, blocks_of};
+use crate::rank::{Ahead, PARTS, RankLoad, Slopes, blocks_of};
 use crate::report::{Others, Report, Reported};
 
 /// All ranks of one model, and all that is booked on them.
@@ -19,6 +20,10 @@ use crate::report::{Others, Report, Reported};
 pub struct Load {
     pub(crate) config: LoadConfig,
     pub(crate) ranks: Vec<RankLoad>,
+    /// What predictions need of `ranks`, written wherever those change.
+    pub(crate) lanes: Vec<Lanes>,
+    /// From when lanes count.
+    pub(crate) base: Time,
     pub(crate) cold: Vec<Option<Cold>>,
     pub(crate) ledger: Ledger,
     pub(crate) ids: FxHashMap<RequestId, Ticket>,
@@ -27,7 +32,8 @@ pub struct Load {
     pub(crate) adapters: FxHashMap<(u32, AdapterName), u32>,
     pub(crate) fences: u64,
     pub(crate) counters: Counters,
-    pub(crate) median: f64,
+    /// The median of what was learnt of the ranks of each kind.
+    pub(crate) medians: Vec<f64>,
     pub(crate) ticked: Time,
     pub(crate) busy: Busy,
     /// The different timings that ranks came with. Ranks come with few, and none is forgotten.
@@ -42,6 +48,8 @@ impl Load {
         Self {
             config,
             ranks: Vec::new(),
+            lanes: Vec::new(),
+            base: Time::ZERO,
             cold: Vec::new(),
             ledger: Ledger::default(),
             ids: FxHashMap::default(),
@@ -50,7 +58,7 @@ impl Load {
             adapters: FxHashMap::default(),
             fences: 0,
             counters: Counters::default(),
-            median: 1.0,
+            medians: Vec::new(),
             ticked: Time::ZERO,
             busy: Busy::default(),
             timings: Vec::new(),
@@ -81,13 +89,12 @@ impl Load {
         }
         let rank = RankLoad::new(&spec, kind as u32);
         let cold = Cold {
-            slopes: Slopes::of(&spec.timing, spec.chunk, rank.batch()),
+            slopes: Slopes::of(&spec.timing, spec.chunk, rank.typical_prompt, rank.batch()),
             spec,
             pace: Pace::default(),
             reported: Reported::default(),
             all: List::default(),
             pending: List::default(),
-            busy_since: now,
             released: Released {
                 at: now,
                 ..Released::default()
@@ -96,6 +103,7 @@ impl Load {
         if at == self.cold.len() {
             self.ranks.push(rank);
             self.cold.push(Some(cold));
+            self.lanes.resize(self.ranks.len().div_ceil(WIDTH), Lanes::default());
         } else {
             self.ranks[at] = rank;
             self.cold[at] = Some(cold);
@@ -191,6 +199,7 @@ impl Load {
         }
         let place = entry.place as usize;
         self.refresh_if_outdated(place, now);
+        self.show(place);
         Heard::News
     }
 
@@ -215,7 +224,7 @@ impl Load {
         let kept = kept.map(|entry| (entry.place as usize, u64::from(entry.uncached)));
         self.release(ticket.at, now);
         if let Some((place, tokens)) = kept {
-            self.ranks[place].pending_tokens += tokens;
+            self.ranks[place].ahead.tokens += tokens;
         }
         match end {
             End::Finished => self.counters.finished += 1,
@@ -246,14 +255,8 @@ impl Load {
         self.counters.expired += expired.len() as u64;
         let passed = now.since(self.ticked);
         self.ticked = self.ticked.max(now);
-        let mut learnt: Vec<f64> = self
-            .cold
-            .iter()
-            .flatten()
-            .filter_map(|cold| cold.pace.learnt())
-            .collect();
-        learnt.sort_by(f64::total_cmp);
-        self.median = learnt.get(learnt.len() / 2).copied().unwrap_or(1.0);
+        self.base = self.ticked;
+        self.find_medians();
         for place in 0..self.cold.len() {
             if let Some(cold) = self.cold[place].as_mut() {
                 cold.pace.forget(passed);
@@ -263,6 +266,23 @@ impl Load {
             }
         }
         expired
+    }
+
+    /// The median of what ranks say, for each kind of them; a kind of which nothing is known is taken to be as all others.
+    fn find_medians(&mut self) {
+        let old = |kind: usize| self.medians.get(kind).copied().unwrap_or(1.0);
+        let said = |of: Option<usize>| {
+            let ranks = self.cold.iter().zip(&self.ranks);
+            let of_kind = ranks.filter(|(_, rank)| of.is_none_or(|kind| rank.kind() == kind));
+            let said = of_kind.filter_map(|(cold, rank)| cold.as_ref()?.pace.evidence(old(rank.kind())));
+            let mut said: Vec<f64> = said.collect();
+            said.sort_by(f64::total_cmp);
+            said.get(said.len() / 2).copied()
+        };
+        let all = said(None).unwrap_or(1.0);
+        self.medians = (0..self.timings.len())
+            .map(|kind| said(Some(kind)).unwrap_or(all))
+            .collect();
     }
 
     /// An engine said how it is.
@@ -279,6 +299,7 @@ impl Load {
         };
         cold.reported.take(report, ours);
         rank.others = cold.reported.others(now, self.config.report_fade);
+        self.show(place.index());
         Ok(())
     }
 
@@ -301,6 +322,21 @@ impl Load {
     /// All places in a row, so that a scheduler reads without looking anything up. Places without a rank are in it too.
     pub fn ranks(&self) -> &[RankLoad] {
         &self.ranks
+    }
+
+    /// What predictions need of all places, some places beside each other; the last may be of no rank.
+    pub fn lanes(&self) -> &[Lanes] {
+        &self.lanes
+    }
+
+    /// By how much prefills on a typical rank of this kind take longer than its timing says.
+    pub fn typical_factor(&self, kind: usize) -> f64 {
+        self.medians.get(kind).copied().unwrap_or(1.0)
+    }
+
+    /// A moment, as [`Load::lanes`] count.
+    pub fn since(&self, now: Time) -> Since {
+        Since(after(self.base, now))
     }
 
     /// The places that have a rank.
@@ -332,7 +368,7 @@ impl Load {
         self.adapters.get(&(place.0, adapter.clone())).copied().unwrap_or(0)
     }
 
-    /// The share of ranks that had prompts to compute or sequences to decode over the last seconds, from 0 to 1.
+    /// The share of ranks that had prompts to compute over the last seconds, from 0 to 1: how likely it is that a prompt waits.
     pub fn utilisation(&self, now: Time) -> f64 {
         self.busy.share(now, self.taken)
     }
@@ -351,8 +387,8 @@ impl Load {
     pub fn is_at_rest(&self) -> bool {
         let at_rest = |rank: &RankLoad| {
             rank.pending == 0
-                && rank.pending_tokens == 0
-                && rank.head_tokens == 0
+                && rank.ahead == Ahead::default()
+                && rank.head == Ahead::default()
                 && rank.decoding == 0
                 && rank.context == 0
                 && rank.prompt_blocks == 0

@@ -39,15 +39,24 @@ pub struct Potential {
     pub requests: u32,
 }
 
+/// Prompts that are to be computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Their tokens that are not cached.
+    pub(crate) tokens: u64,
+    /// What these take by the profile beyond the steps that they are in, in microseconds: long prompts take more for each token.
+    pub(crate) work: u64,
+}
+
 /// One rank.
 #[derive(Clone, Debug)]
 pub struct RankLoad {
     pub(crate) rank: RankId,
     pub(crate) kind: u32,
     pub(crate) head_since: Time,
-    pub(crate) head_tokens: u32,
+    pub(crate) head: Ahead,
     pub(crate) pending: u32,
-    pub(crate) pending_tokens: u64,
+    pub(crate) ahead: Ahead,
     pub(crate) decoding: u32,
     pub(crate) prompt_blocks: u64,
     pub(crate) output_blocks: u64,
@@ -57,9 +66,15 @@ pub struct RankLoad {
     pub(crate) capacity: u32,
     pub(crate) max_sequences: u32,
     pub(crate) verified: bool,
-    /// For each prompt token ahead, at the present decodes, factor and residual included.
+    /// What steps take beyond the work in them, for each prompt token, at the present decodes; factor and residual included.
     pub(crate) token_ms: f32,
+    /// What a prompt of someone else takes.
+    pub(crate) typical_ms: f32,
     pub(crate) factor: f32,
+    /// By how much everything takes longer while the rank is busy, beyond the factor.
+    pub(crate) residual: f32,
+    /// What a prompt waits for the step in progress and for what decodes in its own, factor and residual included.
+    pub(crate) step_ms: f32,
     pub(crate) per_sequence_ms: f32,
     pub(crate) per_context_ms: f32,
     /// Until a block is released, and until a sequence ends.
@@ -75,9 +90,9 @@ impl RankLoad {
             rank: spec.rank,
             kind,
             head_since: Time::ZERO,
-            head_tokens: 0,
+            head: Ahead::default(),
             pending: 0,
-            pending_tokens: 0,
+            ahead: Ahead::default(),
             decoding: 0,
             prompt_blocks: 0,
             output_blocks: 0,
@@ -88,7 +103,10 @@ impl RankLoad {
             max_sequences: spec.max_sequences.unwrap_or(u32::MAX),
             verified: false,
             token_ms: 0.0,
+            typical_ms: 0.0,
             factor: 1.0,
+            residual: 1.0,
+            step_ms: 0.0,
             per_sequence_ms: 0.0,
             per_context_ms: 0.0,
             block_ms: 0.0,
@@ -114,7 +132,7 @@ impl RankLoad {
 
     /// Prompt tokens booked and not cached whose request has no first token yet, whatever time has passed.
     pub fn pending_tokens(&self) -> u64 {
-        self.pending_tokens
+        self.ahead.tokens
     }
 
     /// Sequences that decode.
@@ -165,14 +183,24 @@ impl RankLoad {
         (self.used_blocks() as f64 / f64::from(self.capacity)).min(1.0)
     }
 
-    /// By how much its prefills take longer than the profile says.
+    /// By how much its prefills take longer than the profile says where nothing else is to be done.
     pub fn factor(&self) -> f64 {
         f64::from(self.factor)
     }
 
-    /// How long it takes for each prompt token that is ahead, at its present decodes.
+    /// How long it takes for each token of a typical prompt, at its present decodes.
     pub fn token_ms(&self) -> f64 {
-        f64::from(self.token_ms)
+        f64::from(self.typical_ms) / f64::from(self.typical_prompt.max(1.0))
+    }
+
+    /// By how much a prefill that begins now would take longer than the profile says.
+    #[inline]
+    pub fn present_factor(&self) -> f64 {
+        if self.is_idle() {
+            f64::from(self.factor)
+        } else {
+            f64::from(self.factor * self.residual)
+        }
     }
 
     /// Whether it has ever given a first token.
@@ -185,27 +213,35 @@ impl RankLoad {
         self.all_requests() == 0
     }
 
-    /// Prompt tokens still to compute: those of the head as far as time has not run them down, those of others by their number.
-    #[inline]
-    pub fn tokens_ahead(&self, now: Time) -> f64 {
-        let others = f64::from(self.others.waiting) * f64::from(self.typical_prompt);
-        if self.pending == 0 {
-            return others;
-        }
-        let (elapsed, predicted) = self.head(now);
-        let head = f64::from(self.head_tokens);
-        let done = if elapsed > overdue_after(predicted) || predicted <= 0.0 {
-            0.0
-        } else {
-            head * (elapsed / predicted).min(1.0)
-        };
-        self.pending_tokens as f64 - done + others
-    }
-
-    /// How long these take.
+    /// Until all that is ahead has been computed: prompts, of which the head runs down with time and those of others count by
+    /// their number, and the step in progress.
     #[inline]
     pub fn backlog(&self, now: Time) -> Millis {
-        Millis(self.tokens_ahead(now) * f64::from(self.token_ms))
+        let (elapsed, predicted) = self.head(now);
+        let done = if self.pending == 0 || elapsed > overdue_after(predicted) {
+            0.0
+        } else {
+            elapsed.min(predicted)
+        };
+        let others = f64::from(self.others.waiting) * f64::from(self.typical_ms);
+        Millis(self.time_of(self.ahead) + others + self.step_wait() - done)
+    }
+
+    /// How long prompts take one after the other, in steps that they share with what decodes.
+    #[inline]
+    pub(crate) fn time_of(&self, ahead: Ahead) -> f64 {
+        let work = ahead.work as f64 / 1_000.0 * f64::from(self.factor * self.residual);
+        work + ahead.tokens as f64 * f64::from(self.token_ms)
+    }
+
+    /// What a prompt waits for sequences that decode: until their present step ends, and for their part in its own.
+    #[inline]
+    pub fn step_wait(&self) -> f64 {
+        if self.decoding == 0 {
+            0.0
+        } else {
+            f64::from(self.step_ms)
+        }
     }
 
     /// Whether the head is overdue.
@@ -242,7 +278,7 @@ impl RankLoad {
     /// What it would have if it took a request of so many tokens not cached and blocks not in use.
     pub fn potential(&self, now: Time, tokens: Tokens, blocks: u64) -> Potential {
         Potential {
-            prefill_tokens: self.pending_tokens + u64::from(tokens.0),
+            prefill_tokens: self.ahead.tokens + u64::from(tokens.0),
             backlog: self.backlog(now),
             blocks: self.used_blocks() + blocks,
             requests: self.requests() + 1,
@@ -252,10 +288,7 @@ impl RankLoad {
     /// Since when the head is at it, and how long it should take.
     #[inline]
     fn head(&self, now: Time) -> (f64, f64) {
-        (
-            now.since(self.head_since).0,
-            f64::from(self.head_tokens) * f64::from(self.token_ms),
-        )
+        (now.since(self.head_since).0, self.time_of(self.head) + self.step_wait())
     }
 
     pub(crate) fn batch(&self) -> DecodeBatch {
@@ -275,6 +308,8 @@ fn overdue_after(predicted: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slopes {
     pub(crate) token_ms: f64,
+    pub(crate) typical_ms: f64,
+    pub(crate) step_ms: f64,
     pub(crate) per_sequence_ms: f64,
     pub(crate) per_context_ms: f64,
     at: DecodeBatch,
@@ -284,19 +319,33 @@ impl Slopes {
     /// A context long enough to measure a slope by.
     const CONTEXT: Tokens = Tokens(4_096);
 
-    pub(crate) fn of(timing: &Timing, chunk: Tokens, at: DecodeBatch) -> Self {
-        let new = Tokens(chunk.0.max(1));
-        let chunk = [Chunk { new, cached: Tokens(0) }];
-        let step = timing.step(&Step {
-            prefill: &chunk,
-            decode: at,
-        });
+    /// Prompts that a step is measured with, at most.
+    const PROMPTS: u32 = 16;
+
+    /// At these decodes, for prompts of about `typical` tokens in steps of `chunk`.
+    pub(crate) fn of(timing: &Timing, chunk: Tokens, typical: f32, at: DecodeBatch) -> Self {
+        let new = (typical as u32).clamp(1, chunk.0.max(1));
+        let prompts = (chunk.0 / new).clamp(1, Self::PROMPTS);
+        let one = Chunk {
+            new: Tokens(new),
+            cached: Tokens(0),
+        };
+        let prefill = &[one; Self::PROMPTS as usize][..prompts as usize];
+        let of = |decode| timing.step(&Step { prefill, decode });
+        let (step, alone) = (of(at), of(DecodeBatch::default()));
         let per_sequence_ms = timing.decode_increase(at, Tokens(0)).0;
         let with_context = timing.decode_increase(at, Self::CONTEXT).0;
         // The first sequence brings the whole step with it, which is no increase for anybody.
         let per_sequence_ms = if at.sequences == 0 { 0.0 } else { per_sequence_ms };
+        let work = work_of(timing, Tokens(new), Tokens(0)).0;
+        let tokens = f64::from(new * prompts);
+        let token_ms = ((step.0 - work * f64::from(prompts)) / tokens).max(0.0);
+        let typical = Tokens(typical as u32);
         Self {
-            token_ms: step.0 / f64::from(new.0),
+            token_ms,
+            typical_ms: work_of(timing, typical, Tokens(0)).0 + token_ms * f64::from(typical.0),
+            // Whoever comes finds the step that is in progress half done.
+            step_ms: timing.decode(at).0 / 2.0 + (step.0 - alone.0).max(0.0),
             per_sequence_ms,
             per_context_ms: ((with_context - per_sequence_ms) / f64::from(Self::CONTEXT.0)).max(0.0),
             at,
@@ -308,6 +357,12 @@ impl Slopes {
         let far = |a: u64, b: u64| a.abs_diff(b) * 8 > a.max(b);
         far(u64::from(self.at.sequences), u64::from(now.sequences)) || far(self.at.context, now.context)
     }
+}
+
+/// What a prompt takes beyond the step that it is in.
+pub(crate) fn work_of(timing: &Timing, new: Tokens, cached: Tokens) -> Millis {
+    let step = timing.prefill(Tokens(1), Tokens(0));
+    Millis((timing.prefill(new, cached).0 - step.0).max(0.0))
 }
 
 /// Blocks of a text of so many tokens, the last of which need not be full.

@@ -6,9 +6,10 @@ use homing_profile::{Millis, Time};
 use crate::booking::{Booking, PromptWork, Ticket};
 use crate::bugs::planted;
 use crate::config::Track;
+use crate::lanes::WIDTH;
 use crate::ledger::{By, Entry, Stage};
 use crate::load::Load;
-use crate::rank::{Slopes, blocks_of};
+use crate::rank::{Slopes, blocks_of, work_of};
 
 impl Load {
     pub(crate) fn entry(&mut self, booking: Booking, fence: u64, now: Time) -> Entry {
@@ -25,11 +26,14 @@ impl Load {
             entry.uncached = uncached;
             if let Some(cold) = &self.cold[index] {
                 entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
+                entry.work = (work_of(&cold.spec.timing, Tokens(uncached), cached).0 * 1_000.0) as u64;
             }
         }
+        let predicted = rank.backlog(now) + entry.prefill * rank.present_factor();
+        entry.predicted = Millis(predicted.0 / f64::from(rank.residual));
         if self.config.prompt_blocks == Track::On {
             let all = blocks_of(u64::from(booking.prompt.0), self.config.block_size);
-            let ready = now + rank.backlog(now) + entry.prefill * rank.factor();
+            let ready = now + predicted;
             let joined = self.prompts.join(&booking.keys, booking.place.0, ready);
             let own = all.saturating_sub(booking.keys.len() as u64);
             entry.tail = joined.tail;
@@ -45,24 +49,22 @@ impl Load {
         if let Some(adapter) = &entry.adapter {
             *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
         }
-        let uncached = entry.uncached;
-        let rank = &mut self.ranks[place];
-        if rank.requests() == 0 {
+        let (uncached, work) = (entry.uncached, entry.work);
+        if self.ranks[place].pending == 0 {
             self.change_busy(now, 1);
         }
         let rank = &mut self.ranks[place];
-        rank.pending_tokens += u64::from(uncached);
+        rank.ahead.tokens += u64::from(uncached);
+        rank.ahead.work += work;
         rank.pending += 1;
         if uncached > 0 {
             rank.typical_prompt += (uncached as f32 - rank.typical_prompt) / 32.0;
         }
         if rank.pending == 1 {
-            rank.head_tokens = uncached;
+            rank.head = rank.ahead;
             rank.head_since = now;
-            if let Some(cold) = self.cold[place].as_mut() {
-                cold.busy_since = now;
-            }
         }
+        self.show(place);
     }
 
     /// The stage of a live attempt, whose lease begins anew.
@@ -110,13 +112,14 @@ impl Load {
             return;
         }
         let rank = &self.ranks[place];
-        if entry.met_idle && rank.pending == 1 && rank.decoding == 0 {
-            cold.pace.saw_idle(entry.prefill, now.since(entry.booked));
+        if entry.met_idle {
+            // Whoever came behind it may have been computed with it, which says nothing about the rank.
+            if rank.pending == 1 && rank.decoding == 0 {
+                cold.pace.saw_idle(entry.prefill, now.since(entry.booked));
+            }
         } else {
-            let predicted = f64::from(entry.uncached) * f64::from(rank.token_ms) / cold.pace.residual();
-            cold.pace.saw_busy(Millis(predicted), now.since(cold.busy_since));
+            cold.pace.saw_busy(entry.predicted, now.since(entry.booked));
         }
-        cold.busy_since = now;
     }
 
     pub(crate) fn leave_pending(&mut self, at: u32, place: usize, now: Time) {
@@ -125,13 +128,16 @@ impl Load {
         };
         let rank = &mut self.ranks[place];
         rank.pending -= 1;
-        rank.pending_tokens -= u64::from(entry.uncached);
+        rank.ahead.tokens -= u64::from(entry.uncached);
+        rank.ahead.work -= entry.work;
         let was_head = cold.pending.first() == Some(at);
         self.ledger.unlink(&mut cold.pending, By::Pending, at);
         if was_head {
-            let next = cold.pending.first().and_then(|next| self.ledger.get(next));
-            rank.head_tokens = next.map_or(0, |next| next.uncached);
+            rank.head = self.ledger.batch(cold.pending, cold.spec.chunk);
             rank.head_since = now;
+        }
+        if rank.pending == 0 {
+            self.change_busy(now, -1);
         }
     }
 
@@ -160,17 +166,14 @@ impl Load {
         rank.prompt_blocks -= blocks;
         rank.output_blocks -= entry.output_blocks;
         rank.output_parts -= entry.output_parts;
-        let idle = rank.requests() == 0;
         if let Some(cold) = self.cold[place].as_mut() {
             cold.released.add(blocks + entry.output_blocks, now);
         }
         if let Some(adapter) = entry.adapter {
             self.drop_adapter(&(entry.place, adapter));
         }
-        if idle {
-            self.change_busy(now, -1);
-        }
         self.refresh_if_outdated(place, now);
+        self.show(place);
     }
 
     pub(crate) fn drop_adapter(&mut self, of: &(u32, AdapterName)) {
@@ -204,11 +207,14 @@ impl Load {
         let Some(cold) = self.cold[place].as_mut() else { return };
         let batch = rank.batch();
         if cold.slopes.outdated(batch) {
-            cold.slopes = Slopes::of(&cold.spec.timing, cold.spec.chunk, batch);
+            cold.slopes = Slopes::of(&cold.spec.timing, cold.spec.chunk, rank.typical_prompt, batch);
         }
-        let factor = cold.pace.factor(self.median);
-        rank.factor = factor as f32;
-        rank.token_ms = (cold.slopes.token_ms * factor * cold.pace.residual()) as f32;
+        let median = self.medians.get(rank.kind()).copied().unwrap_or(1.0);
+        let (factor, residual) = (cold.pace.factor(median), cold.pace.residual());
+        (rank.factor, rank.residual) = (factor as f32, residual as f32);
+        rank.token_ms = (cold.slopes.token_ms * factor * residual) as f32;
+        rank.typical_ms = (cold.slopes.typical_ms * factor * residual) as f32;
+        rank.step_ms = (cold.slopes.step_ms * factor * residual) as f32;
         rank.per_sequence_ms = cold.slopes.per_sequence_ms as f32;
         rank.per_context_ms = cold.slopes.per_context_ms as f32;
         cold.released.fade(now);
@@ -218,5 +224,13 @@ impl Load {
         let least_sequences = f64::from(rank.all_requests().max(1)) / turnover;
         rank.block_ms = (1.0 / cold.released.blocks_per_ms.max(least_blocks)) as f32;
         rank.sequence_ms = (1.0 / cold.released.sequences_per_ms.max(least_sequences)) as f32;
+        self.show(place);
+    }
+
+    /// Tells the lanes what changed of a rank.
+    pub(crate) fn show(&mut self, place: usize) {
+        if let Some(lanes) = self.lanes.get_mut(place / WIDTH) {
+            lanes.set(place % WIDTH, &self.ranks[place], self.base);
+        }
     }
 }

@@ -19,7 +19,9 @@ use serde_json::json;
 use crate::core::Core;
 use crate::problem::{Problem, json_answer};
 use crate::settings::Settings;
-use crate::{completions, control, metrics, others, sglang};
+use crate::{
+    completions, control, embeddings as embedding, messages as message, metrics, responses as response, sglang,
+};
 
 /// How long the body of a request may take to come.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
@@ -126,6 +128,9 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
     let own = match app.dialect() {
         MockDialect::Vllm => Router::new()
             .route("/v1/responses", post(responses))
+            .route("/v1/responses/{id}", get(response::kept))
+            .route("/v1/responses/{id}/cancel", post(response::kept))
+            .route("/load", get(control::load))
             .route("/v1/messages", post(messages))
             .route("/reset_prefix_cache", post(control::reset_prefix_cache))
             .route("/kv_event_sources", get(control::kv_event_sources))
@@ -164,7 +169,7 @@ macro_rules! endpoint {
 
 endpoint!(completion = completions::completion);
 endpoint!(chat = completions::chat);
-endpoint!(embeddings = others::embeddings);
-endpoint!(responses = others::responses);
-endpoint!(messages = others::messages);
+endpoint!(embeddings = embedding::embeddings);
+endpoint!(responses = response::responses);
+endpoint!(messages = message::messages);
 endpoint!(generate = sglang::generate);

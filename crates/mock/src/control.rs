@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use homing_config::MockDialect;
-use homing_domain::AdapterName;
+use homing_domain::{AdapterName, DpRank};
 use homing_engine::{AdapterError, Running};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::app::{App, answered};
 use crate::ask::{messages, parse};
 use crate::faults::Change;
 use crate::problem::{Problem, json_answer};
-use crate::tokenizer;
+use crate::wire::{or_default, or_yes, yes};
 
 /// What version each dialect claims to be: those that were looked at.
 pub(crate) const fn version_of(dialect: MockDialect) -> &'static str {
@@ -28,11 +28,14 @@ pub(crate) const fn version_of(dialect: MockDialect) -> &'static str {
 
 #[derive(Deserialize)]
 struct TokenizeBody {
+    model: Option<String>,
     prompt: Option<String>,
     messages: Option<Value>,
     tools: Option<Value>,
-    add_generation_prompt: Option<bool>,
-    return_token_strs: Option<bool>,
+    #[serde(default = "yes", deserialize_with = "or_yes")]
+    add_generation_prompt: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    return_token_strs: bool,
 }
 
 #[derive(Deserialize)]
@@ -41,13 +44,20 @@ struct DetokenizeBody {
 }
 
 #[derive(Deserialize)]
-struct AdapterBody {
+struct LoadBody {
+    lora_name: String,
+    lora_path: String,
+}
+
+#[derive(Deserialize)]
+struct UnloadBody {
     lora_name: String,
 }
 
 #[derive(Deserialize)]
 pub(crate) struct ResetQuery {
-    reset_running_requests: Option<bool>,
+    #[serde(default)]
+    reset_running_requests: bool,
 }
 
 /// `/v1/models`: the model, then its adapters.
@@ -56,9 +66,14 @@ pub(crate) async fn models(State(app): State<Arc<App>>) -> Response {
     let limit = app.settings.engine.max_model_len.0;
     let owner = app.settings.mock.dialect.name();
     let card = |name: &str, parent: Option<&str>, limit: Option<u32>| {
+        let permission = json!({
+            "id": format!("modelperm-{name}"), "object": "model_permission", "created": app.created,
+            "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true, "allow_search_indices": false,
+            "allow_view": true, "allow_fine_tuning": false, "organization": "*", "group": null, "is_blocking": false,
+        });
         json!({
             "id": name, "object": "model", "created": app.created, "owned_by": owner, "root": name,
-            "parent": parent, "max_model_len": limit, "permission": [],
+            "parent": parent, "max_model_len": limit, "permission": [permission],
         })
     };
     let mut data = vec![card(model, None, Some(limit))];
@@ -75,16 +90,21 @@ pub(crate) async fn models(State(app): State<Arc<App>>) -> Response {
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Response {
     answered(&app, async {
         let body: TokenizeBody = parse(&app.read(body).await?)?;
+        app.adapter(body.model.as_deref())?;
+        let codec = &app.settings.codec;
         let tokens = match (&body.prompt, &body.messages) {
-            (Some(text), None) => tokenizer::encode(text),
-            (None, Some(chat)) => {
-                let begin = body.add_generation_prompt.unwrap_or(true);
-                tokenizer::chat(messages(chat)?, body.tools.as_ref(), begin)
+            (Some(text), None) => codec.encode(text)?,
+            (None, Some(chat)) => codec.chat(messages(chat)?, body.tools.as_ref(), body.add_generation_prompt)?,
+            _ => {
+                return Err(Problem::Form {
+                    message: "1 validation error: either prompt or messages is needed".to_owned(),
+                    place: "body.prompt".to_owned(),
+                });
             }
-            _ => return Err(Problem::bad("either prompt or messages is needed")),
         };
-        let names = body.return_token_strs.unwrap_or(false);
-        let names = names.then(|| tokens.iter().map(|token| tokenizer::name(*token)).collect::<Vec<_>>());
+        let names = body
+            .return_token_strs
+            .then(|| tokens.iter().map(|token| codec.name(*token)).collect::<Vec<_>>());
         let limit = app.settings.engine.max_model_len.0;
         let answer = json!({"count": tokens.len(), "max_model_len": limit, "tokens": tokens, "token_strs": names});
         Ok(json_answer(StatusCode::OK, &answer))
@@ -96,7 +116,7 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Respons
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Response {
     answered(&app, async {
         let body: DetokenizeBody = parse(&app.read(body).await?)?;
-        let text = tokenizer::decode(&body.tokens);
+        let text = app.settings.codec.decode(&body.tokens);
         let key = match app.dialect() {
             MockDialect::Vllm => "prompt",
             MockDialect::Sglang => "text",
@@ -118,7 +138,7 @@ pub(crate) async fn version(State(app): State<Arc<App>>) -> Response {
 
 /// `/reset_prefix_cache`.
 pub(crate) async fn reset_prefix_cache(State(app): State<Arc<App>>, Query(query): Query<ResetQuery>) -> Response {
-    let running = if query.reset_running_requests.unwrap_or(false) {
+    let running = if query.reset_running_requests {
         Running::Preempt
     } else {
         Running::Keep
@@ -142,7 +162,7 @@ pub(crate) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
             "topic": String::from_utf8_lossy(&feed.places().topic),
         })
     };
-    let sources = app.core.feeds.iter().enumerate();
+    let sources = app.core.feeds().iter().enumerate();
     let sources: serde_json::Map<String, Value> =
         sources.map(|(rank, feed)| (rank.to_string(), source(feed))).collect();
     json_answer(StatusCode::OK, &Value::Object(sources))
@@ -151,15 +171,20 @@ pub(crate) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
 /// `/v1/load_lora_adapter`.
 pub(crate) async fn load_adapter(State(app): State<Arc<App>>, body: Body) -> Response {
     answered(&app, async {
-        let body: AdapterBody = parse(&app.read(body).await?)?;
+        let body: LoadBody = parse(&app.read(body).await?)?;
         let name = &body.lora_name;
+        if name.is_empty() || body.lora_path.is_empty() {
+            return Err(Problem::Adapter(
+                "Both 'lora_name' and 'lora_path' must be provided.".to_owned(),
+            ));
+        }
         if app.core.faults.now().reject_adapters {
             return Err(Problem::Failed);
         }
         app.core
             .load_adapter(&AdapterName::from(name.as_str()))
             .map_err(refusal)?;
-        Ok(format!("Success: LoRA adapter '{name}' added successfully.").into_response())
+        Ok(untyped(format!("Success: LoRA adapter '{name}' added successfully.")))
     })
     .await
 }
@@ -167,20 +192,32 @@ pub(crate) async fn load_adapter(State(app): State<Arc<App>>, body: Body) -> Res
 /// `/v1/unload_lora_adapter`.
 pub(crate) async fn unload_adapter(State(app): State<Arc<App>>, body: Body) -> Response {
     answered(&app, async {
-        let body: AdapterBody = parse(&app.read(body).await?)?;
+        let body: UnloadBody = parse(&app.read(body).await?)?;
         let name = &body.lora_name;
         app.core
             .unload_adapter(&AdapterName::from(name.as_str()))
             .map_err(refusal)?;
-        Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
+        Ok(untyped(format!("Success: LoRA adapter '{name}' removed successfully.")))
     })
     .await
 }
 
+/// A text that is not said to be one, as vLLM has it.
+fn untyped(text: String) -> Response {
+    Response::new(Body::from(text))
+}
+
+/// `/load`: how many requests it has.
+pub(crate) async fn load(State(app): State<Arc<App>>) -> Response {
+    let of_rank = |rank| app.core.look(DpRank(rank), |load, _, _| load.running + load.waiting);
+    let all: u32 = (0..app.settings.engine.ranks).filter_map(of_rank).sum();
+    json_answer(StatusCode::OK, &json!({ "server_load": all }))
+}
+
 fn refusal(error: AdapterError) -> Problem {
     match error {
-        AdapterError::Unknown(name) => Problem::NoModel(name.to_string()),
-        other => Problem::bad(other.to_string()),
+        AdapterError::Unknown(name) => Problem::NoSuch(format!("The lora adapter '{name}' cannot be found.")),
+        other => Problem::Adapter(other.to_string()),
     }
 }
 

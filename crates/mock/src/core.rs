@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use homing_domain::{AdapterName, DpRank};
 use homing_engine::{
-    AdapterError, AdapterUse, ClearError, Engine, Finish, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
+    AdapterError, AdapterUse, ClearError, Engine, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc};
@@ -20,8 +20,10 @@ use tokio::time::sleep_until;
 use crate::clock::Clock;
 use crate::faults::{Change, FaultBox, Faults, locked};
 use crate::feed::Feed;
-use crate::tally::Tally;
+use crate::state::{Ear, Heard, News, State};
+use crate::tally::{Over, Tally};
 use crate::told::Form;
+use crate::trace::Trace;
 
 /// Ends of steps that are handled before requests get a turn.
 const OUTCOMES_AT_ONCE: usize = 64;
@@ -34,49 +36,20 @@ pub(crate) struct Core {
     wake: Notify,
     pub(crate) clock: Clock,
     pub(crate) faults: FaultBox,
-    form: Form,
-    pub(crate) feeds: Vec<Feed>,
+    telling: Telling,
 }
 
+/// Who hears of the cache.
 #[derive(Debug)]
-struct State {
-    engine: Engine,
-    ears: FxHashMap<RequestNo, Ear>,
-    next: u64,
+pub(crate) struct Telling {
+    /// Which worker this is.
+    pub(crate) worker: u16,
+    /// How events are written.
+    pub(crate) form: Form,
     /// By rank.
-    tallies: Vec<Tally>,
-    /// When this life began, in seconds of Unix time.
-    started: f64,
-    /// Which number an adapter has in events.
-    numbers: FxHashMap<AdapterName, u64>,
-}
-
-/// Someone who waits for tokens.
-#[derive(Debug)]
-struct Ear {
-    to: mpsc::Sender<Heard>,
-    part: u32,
-    asked: Time,
-    last: Option<Time>,
-}
-
-/// What happened to a part of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    pub(crate) part: u32,
-    pub(crate) news: News,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// Its prompt is computed; so many tokens came from the cache.
-    Admitted { cached: u32 },
-    /// A token, and whether it is the last.
-    Token(u32, Option<Finish>),
-    /// It is over without a token.
-    Computed,
-    /// The engine died.
-    Lost,
+    pub(crate) feeds: Vec<Feed>,
+    /// Allocations and evictions, where they are asked for.
+    pub(crate) trace: Option<Trace>,
 }
 
 /// An answer that is being computed, in parts. Dropped, it is computed no further.
@@ -88,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, form: Form, feeds: Vec<Feed>) -> Self {
+    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, telling: Telling) -> Self {
         let ranks = usize::from(engine.config().ranks);
         let core = Self {
             state: Mutex::new(State {
@@ -98,19 +71,19 @@ impl Core {
                 tallies: (0..ranks).map(|_| Tally::default()).collect(),
                 started: unix_seconds(),
                 numbers: FxHashMap::default(),
+                refused: 0,
             }),
             wake: Notify::new(),
             clock,
             faults: FaultBox::new(faults),
-            form,
-            feeds,
+            telling,
         };
         core.state().engine.set_slowdown(faults.slowdown);
         core
     }
 
-    /// Puts requests in; their numbers are given here. All are taken, or none.
-    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>) -> Result<Answer, SubmitError> {
+    /// Puts requests in, `n` for each prompt; their numbers are given here. All are taken, or none.
+    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>, n: usize) -> Result<Answer, SubmitError> {
         let room: usize = requests.iter().map(|request| request.max_tokens.0 as usize + 3).sum();
         let (to, from) = mpsc::channel(room.max(1));
         let mut state = self.state();
@@ -120,22 +93,30 @@ impl Core {
             state.next += 1;
             let id = RequestNo(state.next);
             request.id = id;
+            let ear = Ear {
+                to: to.clone(),
+                part,
+                asked,
+                turn: None,
+                first: None,
+                last: None,
+                rank: DpRank(0),
+                generated: 0,
+                over: Over {
+                    prompt: request.prompt.len() as u32,
+                    max_tokens: request.max_tokens.0,
+                    answers: (part as usize).is_multiple_of(n.max(1)).then_some(n),
+                    ..Over::default()
+                },
+            };
             if let Err(error) = state.engine.submit(request) {
+                state.refused += u64::from(matches!(error, SubmitError::QueueFull(_)));
                 for id in taken {
                     state.forget(id);
                 }
                 return Err(error);
             }
-            let to = to.clone();
-            state.ears.insert(
-                id,
-                Ear {
-                    to,
-                    part,
-                    asked,
-                    last: None,
-                },
-            );
+            state.ears.insert(id, ear);
             taken.push(id);
         }
         drop(state);
@@ -181,7 +162,7 @@ impl Core {
 
     /// Begins a new life: as if the process had died and come back at the same addresses.
     pub(crate) async fn restart(&self) -> Result<(), homing_transport::zmq::SetupError> {
-        for feed in &self.feeds {
+        for feed in &self.telling.feeds {
             feed.close();
         }
         {
@@ -195,8 +176,9 @@ impl Core {
             // Two lives of one second are told apart all the same.
             state.started = unix_seconds().max(state.started + 0.01);
             state.numbers.clear();
+            state.refused = 0;
         }
-        for feed in &self.feeds {
+        for feed in &self.telling.feeds {
             feed.reopen().await?;
         }
         self.wake.notify_one();
@@ -209,6 +191,16 @@ impl Core {
         let load = state.engine.load(rank)?;
         let adapters = state.engine.adapter_use(rank)?;
         Some(see(&load, &adapters, state.tallies.get(usize::from(rank.0))?))
+    }
+
+    /// Requests of this life that were refused because too many wait.
+    pub(crate) fn refused(&self) -> u64 {
+        self.state().refused
+    }
+
+    /// Where each rank tells of its cache.
+    pub(crate) fn feeds(&self) -> &[Feed] {
+        &self.telling.feeds
     }
 
     /// When this life began, in seconds of Unix time.
@@ -242,17 +234,20 @@ impl Core {
                 return state.engine.wake_at().map_or(Next::Asked, Next::At);
             }
             self.publish(&mut state, outcome);
+            if let Some(trace) = self.telling.trace.as_ref().filter(|_| !outcome.trace.is_empty()) {
+                trace.tell(self.telling.worker, std::mem::take(&mut outcome.trace));
+            }
             state.hand_out(outcome, &self.clock);
         }
         Next::Now
     }
 
     fn publish(&self, state: &mut State, outcome: &Outcome) {
-        let (Some(events), Some(feed)) = (&outcome.events, self.feeds.get(usize::from(outcome.rank.0))) else {
+        let (Some(events), Some(feed)) = (&outcome.events, self.telling.feeds.get(usize::from(outcome.rank.0))) else {
             return;
         };
         let numbers = &mut state.numbers;
-        let payload = self.form.payload(events, outcome.rank, unix_seconds(), |name| {
+        let payload = self.telling.form.payload(events, outcome.rank, unix_seconds(), |name| {
             let next = numbers.len() as u64 + 1;
             *numbers.entry(name.clone()).or_insert(next)
         });
@@ -272,71 +267,16 @@ enum Next {
     Asked,
 }
 
-impl State {
-    fn forget(&mut self, id: RequestNo) {
-        if self.ears.remove(&id).is_some() {
-            self.engine.cancel(id);
-        }
-    }
-
-    fn hand_out(&mut self, outcome: &Outcome, clock: &Clock) {
-        let Some(tally) = self.tallies.get_mut(usize::from(outcome.rank.0)) else {
-            return;
-        };
-        for admitted in &outcome.admitted {
-            tally.prompt_tokens += u64::from(admitted.prompt.0);
-            tally.cached_tokens += u64::from(admitted.cached.0);
-            if let Some(ear) = self.ears.get(&admitted.request) {
-                ear.tell(News::Admitted {
-                    cached: admitted.cached.0,
-                });
-            }
-        }
-        let last: FxHashMap<RequestNo, Finish> = outcome
-            .finished
-            .iter()
-            .map(|finished| (finished.request, finished.reason))
-            .collect();
-        for output in &outcome.tokens {
-            tally.generation_tokens += 1;
-            let Some(ear) = self.ears.get_mut(&output.request) else {
-                continue;
-            };
-            match ear.last.replace(outcome.at) {
-                None => tally.first_token.observe(clock.seconds(ear.asked, outcome.at)),
-                Some(before) => tally.inter_token.observe(clock.seconds(before, outcome.at)),
-            }
-            ear.tell(News::Token(output.token, last.get(&output.request).copied()));
-        }
-        for finished in &outcome.finished {
-            tally.finished(finished.reason);
-            if let Some(ear) = self.ears.remove(&finished.request) {
-                tally.whole.observe(clock.seconds(ear.asked, outcome.at));
-                if finished.generated.0 == 0 {
-                    ear.tell(News::Computed);
-                }
-            }
-        }
-    }
-}
-
-impl Ear {
-    fn tell(&self, news: News) {
-        // There is room for all of it; who does not listen any more is taken out by its answer's end.
-        let _ = self.to.try_send(Heard { part: self.part, news });
-    }
-}
-
 impl Answer {
     /// Waits for what happens next; `None` when everything was said.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         self.from.recv().await
     }
 
-    /// Computes a part no further.
+    /// Computes a part no further: all of it was said.
     pub(crate) fn end(&self, part: u32) {
         if let Some(id) = self.requests.get(part as usize) {
-            self.core.state().forget(*id);
+            self.core.state().complete(*id, &self.core.clock);
         }
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! **Invariant:** what a replay brings is the same bytes as were published.
 //!
-//! **Invariant:** the ring holds at most so many batches as the settings say; the oldest go first.
+//! **Invariant:** the ring holds at most so many batches, and so many bytes of them, as the settings say; the oldest go first.
+//!
+//! **Invariant:** whoever asks for a replay and does not read it holds up nobody: not the publisher, and no other replay.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use homing_config::EventFormat;
 use homing_transport::zmq::{Endpoint, Exposure, PublishConfig, Publisher, Question, Router, RouterConfig, SetupError};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::faults::{Counted, Fate, Faults, locked};
 
@@ -20,6 +23,12 @@ const END: [u8; 8] = [0xff; 8];
 /// How long a socket of the last life may keep its address.
 const REBIND: Duration = Duration::from_secs(5);
 const REBIND_PAUSE: Duration = Duration::from_millis(5);
+/// Replays under way at once. Whoever asks beyond that gets no answer, and asks again.
+const REPLAYS: usize = 64;
+/// Messages of a replay that wait for its reader; the others wait in the ring.
+const REPLAY_QUEUE: usize = 16;
+/// How long a reader of a replay may read nothing.
+const READER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a rank tells of its cache.
 #[derive(Clone, Debug)]
@@ -30,6 +39,7 @@ pub(crate) struct Places {
     pub(crate) topic: Bytes,
     pub(crate) high_water: usize,
     pub(crate) ring_batches: usize,
+    pub(crate) ring_bytes: u64,
     pub(crate) format: EventFormat,
 }
 
@@ -46,7 +56,14 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct Ring {
     most: usize,
-    batches: Mutex<VecDeque<(u64, Bytes)>>,
+    most_bytes: u64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    batches: VecDeque<(u64, Bytes)>,
+    bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +91,8 @@ impl Feed {
         let feed = Self {
             ring: Arc::new(Ring {
                 most: places.ring_batches,
-                batches: Mutex::default(),
+                most_bytes: places.ring_bytes,
+                kept: Mutex::default(),
             }),
             places,
             sockets: Mutex::default(),
@@ -105,7 +123,7 @@ impl Feed {
     /// Ends its sockets and forgets what was told, as the end of a process does.
     pub(crate) fn close(&self) {
         *locked(&self.sockets) = Sockets::default();
-        locked(&self.ring.batches).clear();
+        *locked(&self.ring.kept) = Kept::default();
     }
 
     /// Opens its sockets again, where they were.
@@ -159,7 +177,11 @@ impl Feed {
         let replaying = match &places.replay {
             None => None,
             Some(endpoint) => {
-                let router = Router::bind(endpoint, Exposure::Network, RouterConfig::default()).await?;
+                let config = RouterConfig {
+                    high_water: REPLAY_QUEUE,
+                    ..RouterConfig::default()
+                };
+                let router = Router::bind(endpoint, Exposure::Network, config).await?;
                 Some(self.replaying(router))
             }
         };
@@ -175,8 +197,14 @@ impl Feed {
         let (ring, topic, format) = (self.ring.clone(), self.places.topic.clone(), self.places.format);
         let endpoint = router.endpoint().clone();
         let task = tokio::spawn(async move {
+            // Ended with this task.
+            let mut replays = JoinSet::new();
             while let Some(question) = router.next().await {
-                replay(&ring, &topic, format, question).await;
+                while replays.try_join_next().is_some() {}
+                if replays.len() < REPLAYS {
+                    let (ring, topic) = (ring.clone(), topic.clone());
+                    replays.spawn(async move { replay(&ring, &topic, format, question).await });
+                }
             }
         });
         Replaying {
@@ -188,18 +216,23 @@ impl Feed {
 
 impl Ring {
     fn keep(&self, number: u64, payload: Bytes) {
-        let mut batches = locked(&self.batches);
-        if self.most > 0 {
-            while batches.len() >= self.most {
-                batches.pop_front();
-            }
-            batches.push_back((number, payload));
+        let mut kept = locked(&self.kept);
+        if self.most == 0 {
+            return;
+        }
+        kept.bytes += payload.len() as u64;
+        kept.batches.push_back((number, payload));
+        while kept.batches.len() > self.most || kept.bytes > self.most_bytes {
+            let Some((_, oldest)) = kept.batches.pop_front() else {
+                return;
+            };
+            kept.bytes -= oldest.len() as u64;
         }
     }
 
     fn from(&self, start: u64) -> Vec<(u64, Bytes)> {
-        let batches = locked(&self.batches);
-        let wanted = batches.iter().filter(|(number, _)| *number >= start);
+        let kept = locked(&self.kept);
+        let wanted = kept.batches.iter().filter(|(number, _)| *number >= start);
         wanted.cloned().collect()
     }
 }
@@ -217,17 +250,22 @@ async fn replay(ring: &Ring, topic: &[u8], format: EventFormat, question: Questi
     for (number, payload) in ring.from(start.unwrap_or(u64::MAX)) {
         let number = number.to_be_bytes();
         let sent = match format {
-            EventFormat::Map => reply.send(&[b"", topic, &number, &payload]).await,
-            EventFormat::Array => reply.send(&[b"", &number, &payload]).await,
+            EventFormat::Map => patient(reply.send(&[b"", topic, &number, &payload])).await,
+            EventFormat::Array => patient(reply.send(&[b"", &number, &payload])).await,
         };
         if !sent {
             return;
         }
     }
     match format {
-        EventFormat::Map => reply.send(&[b"", b"", &END, b""]).await,
-        EventFormat::Array => reply.send(&[b"", &END, b""]).await,
+        EventFormat::Map => patient(reply.send(&[b"", b"", &END, b""])).await,
+        EventFormat::Array => patient(reply.send(&[b"", &END, b""])).await,
     };
+}
+
+/// Whether a message was taken; not if it takes too long.
+async fn patient(sent: impl Future<Output = bool>) -> bool {
+    tokio::time::timeout(READER_PATIENCE, sent).await.unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -236,11 +274,12 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_the_newest() {
-        let ring = |most| Ring {
+        let ring = |most, most_bytes| Ring {
             most,
-            batches: Mutex::default(),
+            most_bytes,
+            kept: Mutex::default(),
         };
-        let kept = ring(2);
+        let kept = ring(2, 100);
         for number in 0..5 {
             kept.keep(number, Bytes::new());
         }
@@ -248,8 +287,15 @@ mod tests {
         assert_eq!(numbers(0), [3, 4]);
         assert_eq!(numbers(4), [4]);
         assert_eq!(numbers(5), [0_u64; 0]);
-        let none = ring(0);
+        let none = ring(0, 100);
         none.keep(0, Bytes::new());
         assert!(none.from(0).is_empty());
+        let short = ring(100, 10);
+        for number in 0..6 {
+            short.keep(number, Bytes::from_static(b"four"));
+        }
+        assert_eq!(short.from(0).len(), 2);
+        short.keep(6, Bytes::from_static(b"longer than all of it"));
+        assert!(short.from(0).is_empty());
     }
 }

@@ -5,8 +5,8 @@
 //! - [`Service`]: engines, bound to their addresses; start here;
 //! - `core`: the task that drives the model in real time;
 //! - `feed`: publisher, ring and replay socket of a rank; `told`: the bytes of the dialect;
-//! - `app`: the routes; `ask`, `speaker` and `completions`: from a question to text;
-//! - [`tokenizer`]: the built-in one, a token for each byte.
+//! - `app`: the routes; `ask`, `speech` and `speaker`: from a question to text; `wording`, `responses` and `messages`: in whose words;
+//! - [`tokenizer`]: that of a model, or the built-in one, a token for each byte.
 //!
 //! **Invariant:** an answer is a function of its prompt and seed, whatever else goes on.
 //!
@@ -18,19 +18,28 @@ mod clock;
 mod completions;
 mod control;
 mod core;
+mod embeddings;
 mod faults;
 mod feed;
+mod logprobs;
+mod messages;
 mod metrics;
-mod others;
 mod problem;
 mod refusal;
+mod responses;
 mod service;
 mod settings;
 mod sglang;
 mod speaker;
+mod speech;
+mod state;
 mod tally;
 pub mod tokenizer;
 mod told;
+mod tools;
+mod trace;
+mod wire;
+mod wording;
 
 pub use faults::Faults;
 pub use service::{Place, Service};

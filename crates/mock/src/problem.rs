@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use homing_config::MockDialect;
 use homing_engine::SubmitError;
+use homing_tokenize::EncodeError;
 use serde_json::{Value, json};
 
 /// Why there is no answer.
@@ -16,8 +17,18 @@ pub(crate) enum Problem {
         message: String,
         param: Option<&'static str>,
     },
-    /// The model or adapter is not there.
+    /// What was asked has not the form that it should have; where not.
+    Form { message: String, place: String },
+    /// The model is not there.
     NoModel(String),
+    /// The model is not there, said without naming the field.
+    NoSuch(String),
+    /// The adapter cannot be had.
+    Adapter(String),
+    /// The response is not kept.
+    NoResponse(String),
+    /// Said in the words of the API of messages.
+    InMessages(Box<Problem>),
     /// The body is too long.
     TooLong(u64),
     /// The engine cannot take more.
@@ -36,14 +47,36 @@ impl Problem {
         }
     }
 
+    /// Something is wrong with a field.
+    pub(crate) fn of(param: &'static str, message: impl Into<String>) -> Self {
+        Self::Bad {
+            message: message.into(),
+            param: Some(param),
+        }
+    }
+
     /// As the engine of this dialect puts it.
     pub(crate) fn answer(self, dialect: MockDialect) -> Response {
+        let no_model = |name: &str| format!("The model `{name}` does not exist.");
         let (status, kind, message, param) = match self {
             Self::Bad { message, param } => (StatusCode::BAD_REQUEST, "BadRequestError", message, param),
-            Self::NoModel(name) => {
-                let message = format!("The model `{name}` does not exist.");
-                (StatusCode::NOT_FOUND, "NotFoundError", message, Some("model"))
+            Self::Form { message, place } => {
+                let error = json!({"message": message, "type": "Bad Request", "param": place, "code": 400});
+                return said(StatusCode::BAD_REQUEST, error, dialect);
             }
+            Self::NoModel(name) => (StatusCode::NOT_FOUND, "NotFoundError", no_model(&name), Some("model")),
+            Self::NoSuch(message) => (StatusCode::NOT_FOUND, "NotFoundError", message, None),
+            Self::Adapter(message) => (StatusCode::BAD_REQUEST, "InvalidUserInput", message, None),
+            Self::NoResponse(id) => {
+                let message = format!("Response with id '{id}' not found.");
+                (
+                    StatusCode::NOT_FOUND,
+                    "invalid_request_error",
+                    message,
+                    Some("response_id"),
+                )
+            }
+            Self::InMessages(problem) => return problem.in_messages(dialect),
             Self::TooLong(limit) => {
                 let message = format!("The request is longer than {limit} bytes.");
                 (StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message, None)
@@ -61,15 +94,39 @@ impl Problem {
             Self::Cut => return cut(),
         };
         let error = json!({"message": message, "type": kind, "param": param, "code": status.as_u16()});
-        let body = match dialect {
-            MockDialect::Vllm => json!({ "error": error }),
-            MockDialect::Sglang => {
-                let mut error = error;
-                error["object"] = json!("error");
-                error
+        said(status, error, dialect)
+    }
+
+    fn in_messages(self, dialect: MockDialect) -> Response {
+        let (status, kind, message) = match self {
+            Self::Bad { message, .. } => (StatusCode::BAD_REQUEST, "BadRequestError", message),
+            Self::NoModel(name) => {
+                let message = format!("The model `{name}` does not exist.");
+                (StatusCode::NOT_FOUND, "NotFoundError", message)
             }
+            other => return other.answer(dialect),
         };
-        json_answer(status, &body)
+        json_answer(
+            status,
+            &json!({"type": "error", "error": {"type": kind, "message": message}}),
+        )
+    }
+}
+
+fn said(status: StatusCode, mut error: Value, dialect: MockDialect) -> Response {
+    let body = match dialect {
+        MockDialect::Vllm => json!({ "error": error }),
+        MockDialect::Sglang => {
+            error["object"] = json!("error");
+            error
+        }
+    };
+    json_answer(status, &body)
+}
+
+impl From<EncodeError> for Problem {
+    fn from(error: EncodeError) -> Self {
+        Self::bad(error.to_string())
     }
 }
 

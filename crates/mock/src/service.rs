@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use crate::app::{self, App};
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::{Core, Telling};
 use crate::feed::Feed;
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
+use crate::trace::{Trace, Writing};
 
 /// After it was told to stop, how long answers that are under way may take.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,6 +30,8 @@ const CONNECTIONS: usize = 16_384;
 #[derive(Debug)]
 pub struct Service {
     workers: Vec<Worker>,
+    /// Last, so that it ends after those who tell it something.
+    writing: Option<Writing>,
 }
 
 /// One engine.
@@ -52,18 +55,28 @@ impl Service {
     /// Binds all sockets. Answers are given by [`Service::run`].
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let settings = Arc::new(Settings::new(config)?);
+        let (trace, writing) = match &settings.mock.kv_trace {
+            None => (None, None),
+            Some(file) => {
+                let opened = Trace::open(file).map_err(|error| StartError::Trace {
+                    file: file.clone(),
+                    error,
+                })?;
+                (Some(opened.0), Some(opened.1))
+            }
+        };
         let mut workers = Vec::new();
         for worker in 0..settings.mock.workers {
-            workers.push(start(&settings, worker).await?);
+            workers.push(start(&settings, worker, trace.clone()).await?);
         }
-        Ok(Self { workers })
+        Ok(Self { workers, writing })
     }
 
     /// Where the workers are, in order.
     pub fn places(&self) -> Vec<Place> {
         let place = |worker: &Worker| {
             let text = |endpoint: homing_transport::zmq::Endpoint| endpoint.to_string();
-            let ranks = worker.app.core.feeds.iter();
+            let ranks = worker.app.core.feeds().iter();
             let ranks = ranks.map(|feed| (feed.events().map(text), feed.replay().map(text)));
             Place {
                 address: worker.address,
@@ -75,10 +88,11 @@ impl Service {
 
     /// Answers until `stop` is done, and a little longer those who were being answered.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let Self { workers, writing } = self;
         let (tell, told) = watch::channel(false);
         let mut serving = JoinSet::new();
         let mut driving = JoinSet::new();
-        for worker in self.workers {
+        for worker in workers {
             let core = worker.app.core.clone();
             driving.spawn({
                 let core = core.clone();
@@ -108,24 +122,33 @@ impl Service {
         if ended.is_err() {
             tracing::warn!("answers that took longer than {GRACE:?} were cut off");
         }
+        driving.shutdown().await;
+        drop(writing);
         Ok(())
     }
 }
 
-async fn start(settings: &Arc<Settings>, worker: u16) -> Result<Worker, StartError> {
+async fn start(settings: &Arc<Settings>, worker: u16, trace: Option<Trace>) -> Result<Worker, StartError> {
     let address = settings.address(worker);
     let failed = |error| StartError::Listen { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let mut feeds = Vec::new();
     for rank in 0..settings.mock.dp_size {
-        let mut feed = Feed::open(settings.places(worker, rank)?).await?;
+        let opened = Feed::open(settings.places(worker, rank)?).await;
+        let mut feed = opened.map_err(|error| StartError::Events { worker, rank, error })?;
         feed.settle();
         feeds.push(feed);
     }
     let engine = Engine::new(settings.engine.clone())?;
     let clock = Clock::new(settings.mock.speedup);
-    let core = Core::new(engine, clock, settings.faults, settings.form, feeds);
+    let telling = Telling {
+        worker,
+        form: settings.form,
+        feeds,
+        trace,
+    };
+    let core = Core::new(engine, clock, settings.faults, telling);
     let app = Arc::new(App::new(Arc::new(core), settings.clone()));
     Ok(Worker { listener, address, app })
 }

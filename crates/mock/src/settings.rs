@@ -1,21 +1,25 @@
 //! From what the operator asked for to engines that can be made.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use homing_config::{Config, Mock, MockDialect};
-use homing_domain::{BlockSize, ModelName, Tokens};
-use homing_engine::config::{AdapterConfig, ConfigError, Order, Style};
-use homing_engine::{EngineConfig, Events, Vocabulary};
-use homing_profile::{Millis, Polynomial, Profile, ProfileError, Timing, builtin};
+use homing_config::{Config, Mock, MockDialect, MockTier};
+use homing_domain::{BlockSize, Blocks, ModelName, Tier, Tokens};
+use homing_engine::config::{AdapterConfig, Barrier, ConfigError, Order, Style};
+use homing_engine::pool::TierConfig;
+use homing_engine::{EngineConfig, Events, Tracing};
+use homing_profile::{GigabytesPerSecond, Millis, Polynomial, Profile, ProfileError, Timing, builtin};
+use homing_tokenize::{LoadError, Tokenizer};
 use homing_transport::zmq::{Endpoint, EndpointError, SetupError};
 use thiserror::Error;
 
 use crate::faults::Faults;
 use crate::feed::Places;
-use crate::tokenizer;
+use crate::tokenizer::Codec;
 use crate::told::Form;
 
 /// The profile that is none, but a few coefficients.
@@ -49,6 +53,9 @@ pub enum StartError {
     /// The file of the profile cannot be read.
     #[error("the profile cannot be read: {0}")]
     ProfileFile(String),
+    /// The folder gives no tokenizer.
+    #[error("`mock.tokenizer`: {0}")]
+    Tokenizer(#[from] LoadError),
     /// The settings make no engine.
     #[error("the settings make no engine: {0}")]
     Engine(#[from] ConfigError),
@@ -70,15 +77,43 @@ pub enum StartError {
         /// How many.
         ranks: usize,
     },
+    /// Two sockets want one port.
+    #[error(
+        "{first} and {second} both want port {port}; put `mock.port`, `mock.events` and `mock.replay` further apart"
+    )]
+    SamePort {
+        /// Which.
+        port: u16,
+        /// Who wants it.
+        first: String,
+        /// Who else.
+        second: String,
+    },
     /// A socket of events cannot be made.
-    #[error("events cannot be told: {0}")]
-    Events(#[from] SetupError),
+    #[error("the events of worker {worker} rank {rank} cannot be told: {error}")]
+    Events {
+        /// Whose.
+        worker: u16,
+        /// Which of its ranks.
+        rank: u16,
+        /// Why.
+        error: SetupError,
+    },
+    /// The trace of blocks cannot be written.
+    #[error("`{file}` cannot be written (`mock.kv-trace`): {error}")]
+    Trace {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 /// What all workers have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) engine: EngineConfig,
+    pub(crate) codec: Codec,
     pub(crate) form: Form,
     pub(crate) faults: Faults,
     pub(crate) model: ModelName,
@@ -94,8 +129,13 @@ impl Settings {
         if port != 0 && port.checked_add(workers - 1).is_none() {
             return Err(StartError::Ports { port, workers });
         }
-        Ok(Self {
-            engine: engine(mock, config.block_size)?,
+        let codec = match &mock.tokenizer {
+            None => Codec::Bytes,
+            Some(folder) => Codec::Model(Arc::new(Tokenizer::load(folder)?)),
+        };
+        let settings = Self {
+            engine: engine(mock, config.block_size, &codec)?,
+            codec,
             form: Form {
                 dialect: mock.dialect,
                 format: mock.events.format,
@@ -106,7 +146,35 @@ impl Settings {
             model: config.model.clone(),
             mock: mock.clone(),
             host,
-        })
+        };
+        settings.check_ports()?;
+        Ok(settings)
+    }
+
+    /// Whether every socket has a port of its own. Addresses are not looked at: ports that meet on two of them are a mistake, too.
+    fn check_ports(&self) -> Result<(), StartError> {
+        let mut wanted = BTreeMap::new();
+        let mut want = |port: u16, who: String| match wanted.insert(port, who.clone()) {
+            Some(first) if port != 0 => Err(StartError::SamePort {
+                port,
+                first,
+                second: who,
+            }),
+            _ => Ok(()),
+        };
+        for worker in 0..self.mock.workers {
+            want(self.address(worker).port(), format!("worker {worker}"))?;
+            for rank in 0..self.mock.dp_size {
+                let places = self.places(worker, rank)?;
+                let bound = places.publish.filter(|_| !places.connects);
+                for (what, endpoint) in [("events", bound), ("replay", places.replay)] {
+                    if let Some(Endpoint::Tcp { port, .. }) = endpoint {
+                        want(port, format!("the {what} of worker {worker} rank {rank}"))?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where a worker listens.
@@ -142,6 +210,7 @@ impl Settings {
             topic: Bytes::from(events.topic.clone()),
             high_water: events.high_water as usize,
             ring_batches: events.ring_batches as usize,
+            ring_bytes: events.ring_bytes,
             format: events.format,
         })
     }
@@ -163,7 +232,7 @@ fn moved(endpoint: &Endpoint, by: usize) -> Option<Endpoint> {
     }
 }
 
-fn engine(mock: &Mock, block_size: BlockSize) -> Result<EngineConfig, StartError> {
+fn engine(mock: &Mock, block_size: BlockSize, codec: &Codec) -> Result<EngineConfig, StartError> {
     let timing = timing(mock)?;
     let mut engine = match mock.dialect {
         MockDialect::Vllm => EngineConfig::vllm(mock.blocks, timing),
@@ -186,15 +255,34 @@ fn engine(mock: &Mock, block_size: BlockSize) -> Result<EngineConfig, StartError
             slots: mock.max_loras,
             load: Millis(mock.lora_load.as_secs_f64() * 1e3),
         },
-        // What can be printed, so that answers can be read.
-        vocabulary: Vocabulary {
-            first: u32::from(b' '),
-            words: u32::from(b'~' - b' ') + 1,
-            end: tokenizer::END,
+        vocabulary: codec.vocabulary(),
+        barrier: if mock.dp_barrier.is_on() {
+            Barrier::EachStep
+        } else {
+            Barrier::Off
+        },
+        tiers: tiers(mock),
+        tracing: if mock.kv_trace.is_some() {
+            Tracing::On
+        } else {
+            Tracing::Off
         },
         events: if told { Events::WithTokens } else { Events::Off },
         ..engine
     })
+}
+
+/// Where blocks go that leave the device.
+fn tiers(mock: &Mock) -> Vec<TierConfig> {
+    let tier = |tier, kept: MockTier| {
+        (kept.blocks > Blocks(0)).then_some(TierConfig {
+            tier,
+            capacity: kept.blocks,
+            onboard: GigabytesPerSecond(kept.speed),
+        })
+    };
+    let all = [tier(Tier::Host, mock.host_tier), tier(Tier::Disk, mock.disk_tier)];
+    all.into_iter().flatten().collect()
 }
 
 fn timing(mock: &Mock) -> Result<Timing, StartError> {
@@ -241,5 +329,24 @@ mod tests {
         assert!(said(|config| config.mock.profile = "x".into()).contains("h200-llama-3.1-8b"));
         assert!(said(|config| config.mock.events.publish = Some("x".into())).contains("mock.events"));
         assert!(said(|config| (config.mock.port, config.mock.workers) = (65_535, 2)).contains("65535"));
+        assert!(
+            said(|config| config.mock.tokenizer = Some("/nowhere".into())).contains("`mock.tokenizer`: `/nowhere`")
+        );
+        let near = said(|config| {
+            config.mock.dp_size = 2;
+            config.mock.events.publish = Some("tcp://*:5557".into());
+            config.mock.events.replay = Some("tcp://*:5558".into());
+        });
+        assert!(
+            near.starts_with("the replay of worker 0 rank 0 and the events of worker 0 rank 1 both want port 5558"),
+            "{near}"
+        );
+        let web = said(|config| {
+            config.mock.events.publish = Some("tcp://*:8000".into());
+        });
+        assert!(
+            web.starts_with("worker 0 and the events of worker 0 rank 0 both want port 8000"),
+            "{web}"
+        );
     }
 }

@@ -13,10 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::{App, Envelope};
-use crate::ask::{OneOrMany, Prompts, Wishes, parse};
-use crate::completions::{Speech, broken, event, events};
+use crate::ask::{Extras, OneOrMany, Prompts, Wishes, parse};
+use crate::completions::{broken, event, events};
 use crate::control::version_of;
 use crate::problem::{Problem, json_answer};
+use crate::speech::Speech;
+use crate::wire::or_default;
 
 /// The length of answers that do not say theirs.
 const DEFAULT_LENGTH: u32 = 128;
@@ -40,7 +42,8 @@ struct Sampling {
     max_new_tokens: Option<i64>,
     stop: Option<OneOrMany>,
     stop_token_ids: Option<Vec<u32>>,
-    ignore_eos: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
+    ignore_eos: bool,
     n: Option<i64>,
     #[serde(rename = "sampling_seed")]
     seed: Option<i64>,
@@ -61,12 +64,17 @@ pub(crate) async fn generate(app: &Arc<App>, envelope: Envelope, body: &[u8]) ->
         ignore_eos: sampling.ignore_eos,
         n: sampling.n,
         seed: sampling.seed,
-        stream: Some(body.stream),
+        stream: body.stream,
         cache_salt: body.cache_salt,
         ..Wishes::default()
     };
     let rank = body.data_parallel_rank.map(DpRank).or(envelope.rank);
-    let ask = wishes.ask(app, input.tokens()?, Some(DEFAULT_LENGTH), rank)?;
+    let extras = Extras {
+        default_length: Some(DEFAULT_LENGTH),
+        rank,
+        ..Extras::default()
+    };
+    let ask = wishes.ask(app, input.tokens(&app.settings.codec)?, extras)?;
     let several = several || ask.n > 1;
     let mut speech = Speech::begin(app, ask)?;
     if speech.ask.stream {
@@ -121,7 +129,7 @@ fn stream(speech: Speech, id: String) -> Response {
 /// `/server_info`: how it was started, and where it tells of its cache.
 pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
     let engine = &app.settings.engine;
-    let first = app.core.feeds.first();
+    let first = app.core.feeds().first();
     let port = |endpoint: Option<Endpoint>| match endpoint {
         Some(Endpoint::Tcp { port, .. }) => Some(port),
         _ => None,

@@ -2,20 +2,28 @@
 //!
 //! **Invariant:** nothing is given out that could still turn out to be the beginning of a text that ends the answer.
 
+use std::sync::Arc;
+
 use homing_engine::Finish;
 use serde_json::{Value, json};
 
-use crate::tokenizer;
+use crate::tokenizer::{Codec, Decoding};
 
 /// One answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Speaker {
+    decoding: Decoding,
     pub(crate) text: String,
     /// Bytes of the text that were given out.
     given: usize,
     pub(crate) tokens: Vec<u32>,
     /// Tokens that were given out.
     tokens_given: usize,
+    /// Where the text of each token begins, in characters.
+    starts: Vec<usize>,
+    characters: usize,
+    /// What is said whatever the engine says: the arguments of a tool.
+    script: Option<Arc<[u32]>>,
     pub(crate) cached: u32,
     pub(crate) end: Option<End>,
 }
@@ -33,6 +41,8 @@ pub(crate) struct End {
 pub(crate) struct Delta {
     pub(crate) text: String,
     pub(crate) tokens: Vec<u32>,
+    /// Which of all tokens the first of these is.
+    first: usize,
 }
 
 /// When an answer is to end.
@@ -43,13 +53,32 @@ pub(crate) struct Stops<'a> {
 }
 
 impl Speaker {
+    pub(crate) fn new(codec: &Codec, script: Option<Arc<[u32]>>) -> Self {
+        Self {
+            decoding: codec.decoding(),
+            text: String::new(),
+            given: 0,
+            tokens: Vec::new(),
+            tokens_given: 0,
+            starts: Vec::new(),
+            characters: 0,
+            script,
+            cached: 0,
+            end: None,
+        }
+    }
+
     /// Takes a token. It has ended when `end` is set.
     pub(crate) fn hear(&mut self, token: u32, finish: Option<Finish>, stops: Stops<'_>) {
+        let token = self.scripted(token);
         self.tokens.push(token);
         let before = self.text.len();
-        if token != tokenizer::END {
-            self.text.push_str(&tokenizer::name(token));
+        self.starts.push(self.characters);
+        self.text.push_str(&self.decoding.push(token));
+        if finish.is_some() {
+            self.text.push_str(&self.decoding.finish());
         }
+        self.characters += self.text[before..].chars().count();
         if let Some((stop, at)) = self.stopped(before, stops.texts) {
             let length = if stops.keep { at + stop.len() } else { at };
             self.text.truncate(length);
@@ -60,11 +89,15 @@ impl Speaker {
             return;
         }
         self.end = finish.map(|finish| match finish {
+            Finish::Length if self.script.as_ref().is_some_and(|all| all.len() <= self.tokens.len()) => End {
+                reason: "stop",
+                by: Value::Null,
+            },
             Finish::Length => End {
                 reason: "length",
                 by: Value::Null,
             },
-            Finish::Stop if token == tokenizer::END => End {
+            Finish::Stop if self.decoding.ends_with(token) => End {
                 reason: "stop",
                 by: Value::Null,
             },
@@ -89,9 +122,31 @@ impl Speaker {
         }
         let text = self.text[self.given..until].to_owned();
         self.given = until;
-        let tokens = self.tokens[self.tokens_given..].to_vec();
+        let first = self.tokens_given;
+        let tokens = self.tokens[first..].to_vec();
         self.tokens_given = self.tokens.len();
-        Delta { text, tokens }
+        Delta { text, tokens, first }
+    }
+
+    /// All of it.
+    pub(crate) fn everything(&self) -> Delta {
+        Delta {
+            text: self.text.clone(),
+            tokens: self.tokens.clone(),
+            first: 0,
+        }
+    }
+
+    /// Where the text of each of these tokens begins, in characters.
+    pub(crate) fn offsets(&self, delta: &Delta) -> &[usize] {
+        self.starts
+            .get(delta.first..delta.first + delta.tokens.len())
+            .unwrap_or_default()
+    }
+
+    fn scripted(&self, token: u32) -> u32 {
+        let script = self.script.as_deref().unwrap_or_default();
+        script.get(self.tokens.len()).copied().unwrap_or(token)
     }
 
     /// The first text that ends it, among those that the new end of the text could complete.
@@ -114,9 +169,9 @@ mod tests {
     fn speak(text: &str, stops: &[&str], keep: bool) -> (Vec<String>, String, Option<End>) {
         let texts: Vec<String> = stops.iter().map(|&stop| stop.to_owned()).collect();
         let stops = Stops { texts: &texts, keep };
-        let mut speaker = Speaker::default();
+        let mut speaker = Speaker::new(&Codec::Bytes, None);
         let mut given = Vec::new();
-        let tokens = tokenizer::encode(text);
+        let tokens = Codec::Bytes.encode(text).unwrap();
         for (place, token) in tokens.iter().enumerate() {
             let last = place + 1 == tokens.len();
             speaker.hear(*token, last.then_some(Finish::Length), stops);

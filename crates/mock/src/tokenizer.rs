@@ -1,10 +1,17 @@
-//! Which tokens is a text? The built-in tokenizer: one token for each byte, and a few that stand for no text.
+//! Which tokens is a text? The tokenizer of a model's folder, or the built-in one: a token for each byte.
 //!
-//! Ids 0 to 255 are bytes. Then come the two marks around a chat message, the end of a text, and the marks that stand for parts
-//! of images. All others up to [`VOCABULARY`] are accepted in prompts and shown by their number: they mean nothing.
+//! Of the built-in one, ids 0 to 255 are bytes. Then come the two marks around a chat message, the end of a text, and the marks
+//! that stand for parts of images. All others up to [`VOCABULARY`] are accepted in prompts and shown by their number: they mean
+//! nothing.
 //!
 //! **Invariant:** the tokens of a text give the text back.
+//!
+//! It does not read chat templates: messages stand between the same two marks whatever the model.
 
+use std::sync::Arc;
+
+use homing_engine::Vocabulary;
+use homing_tokenize::{EncodeError, Incremental, Marks, Tokenizer};
 use serde_json::Value;
 
 /// Before a message of a chat.
@@ -22,13 +29,206 @@ pub const IMAGE_TOKENS: u32 = 64;
 /// Ids are below this.
 pub const VOCABULARY: u32 = 151_936;
 
-/// The tokens of a text.
-pub fn encode(text: &str) -> Vec<u32> {
+/// Text to tokens and back: the built-in way, or that of a model.
+#[derive(Clone, Debug)]
+pub enum Codec {
+    /// A token for each byte.
+    Bytes,
+    /// What a folder of a model says.
+    Model(Arc<Tokenizer>),
+}
+
+/// The text of tokens that come one by one.
+#[derive(Clone, Debug)]
+pub struct Decoding {
+    codec: Codec,
+    pending: Incremental,
+}
+
+impl Codec {
+    /// The tokens of a text, with the marks that a prompt has.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        match self {
+            Self::Bytes => Ok(bytes(text)),
+            Self::Model(model) => model.encode(text, Marks::Added),
+        }
+    }
+
+    /// The tokens of a text as it is.
+    pub fn plain(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        match self {
+            Self::Bytes => Ok(bytes(text)),
+            Self::Model(model) => model.encode(text, Marks::None),
+        }
+    }
+
+    /// The text of tokens. Bytes that are no UTF-8 are shown as such.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        match self {
+            Self::Bytes => decode_bytes(tokens),
+            Self::Model(model) => model.decode(tokens),
+        }
+    }
+
+    /// One token as a text.
+    pub fn name(&self, token: u32) -> String {
+        match self {
+            Self::Bytes => byte_name(token),
+            Self::Model(model) => model.name(token).unwrap_or_else(|| format!("<|{token}|>")),
+        }
+    }
+
+    /// For tokens that come one by one.
+    pub fn decoding(&self) -> Decoding {
+        Decoding {
+            codec: self.clone(),
+            pending: Incremental::default(),
+        }
+    }
+
+    /// Ids in prompts are below this.
+    pub fn size(&self) -> u32 {
+        match self {
+            Self::Bytes => VOCABULARY,
+            Self::Model(model) => model.size(),
+        }
+    }
+
+    /// The token that ends an answer.
+    pub fn end(&self) -> u32 {
+        match self {
+            Self::Bytes => END,
+            Self::Model(model) => model.end().unwrap_or(model.size()),
+        }
+    }
+
+    /// What an engine says: what can be printed, or all words that are no marks.
+    pub fn vocabulary(&self) -> Vocabulary {
+        let (first, words) = match self {
+            Self::Bytes => (u32::from(b' '), u32::from(b'~' - b' ') + 1),
+            Self::Model(model) => {
+                let plain = model.plain();
+                (plain.start, plain.end - plain.start)
+            }
+        };
+        Vocabulary {
+            first,
+            words,
+            end: self.end(),
+        }
+    }
+
+    /// Puts a chat together: each message between its marks, tools before all, and the beginning of the answer.
+    pub fn chat(
+        &self,
+        messages: &[Value],
+        tools: Option<&Value>,
+        add_generation_prompt: bool,
+    ) -> Result<Vec<u32>, EncodeError> {
+        let mut chat = Chat {
+            codec: self,
+            tokens: Vec::new(),
+        };
+        if let Some(tools) = tools.filter(|tools| !tools.is_null()) {
+            chat.message("tools", &Value::String(tools.to_string()))?;
+        }
+        for one in messages {
+            let role = one["role"].as_str().unwrap_or("user");
+            chat.message(role, &one["content"])?;
+        }
+        if add_generation_prompt {
+            chat.mark(MESSAGE_START)?;
+            chat.text("assistant\n")?;
+        }
+        Ok(chat.tokens)
+    }
+}
+
+impl Decoding {
+    /// The text that is whole with this token.
+    pub fn push(&mut self, token: u32) -> String {
+        match &self.codec {
+            Codec::Bytes if token == END => String::new(),
+            Codec::Bytes => byte_name(token),
+            Codec::Model(model) => self.pending.push(model, token),
+        }
+    }
+
+    /// The text that was kept back until the end.
+    pub fn finish(&mut self) -> String {
+        match &self.codec {
+            Codec::Bytes => String::new(),
+            Codec::Model(model) => self.pending.finish(model),
+        }
+    }
+
+    /// Whether this token ends a text.
+    pub fn ends_with(&self, token: u32) -> bool {
+        token == self.codec.end()
+    }
+
+    /// One token as a text.
+    pub fn name(&self, token: u32) -> String {
+        self.codec.name(token)
+    }
+}
+
+/// A chat that is being put together.
+struct Chat<'a> {
+    codec: &'a Codec,
+    tokens: Vec<u32>,
+}
+
+impl Chat<'_> {
+    fn message(&mut self, role: &str, content: &Value) -> Result<(), EncodeError> {
+        self.mark(MESSAGE_START)?;
+        self.text(role)?;
+        self.text("\n")?;
+        match content {
+            Value::String(text) => self.text(text)?,
+            Value::Array(parts) => parts.iter().try_for_each(|one| self.part(one))?,
+            _ => {}
+        }
+        self.mark(MESSAGE_END)?;
+        self.text("\n")
+    }
+
+    fn part(&mut self, part: &Value) -> Result<(), EncodeError> {
+        if let Some(text) = part.as_str().or_else(|| part["text"].as_str()) {
+            return self.text(text);
+        }
+        // Whatever else it is, equal ones are equal and others are not.
+        let first = match self.codec {
+            Codec::Bytes => IMAGES,
+            Codec::Model(model) => model.size(),
+        };
+        self.tokens.extend(image(&part.to_string(), first));
+        Ok(())
+    }
+
+    /// One of the marks around a message. Models that have none of their own get the text of it.
+    fn mark(&mut self, mark: u32) -> Result<(), EncodeError> {
+        match self.codec {
+            Codec::Bytes => self.tokens.push(mark),
+            Codec::Model(model) => match model.token(&byte_name(mark)) {
+                Some(token) => self.tokens.push(token),
+                None => self.text(&byte_name(mark))?,
+            },
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), EncodeError> {
+        self.tokens.extend(self.codec.plain(text)?);
+        Ok(())
+    }
+}
+
+fn bytes(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
 
-/// The text of tokens. Bytes that are no UTF-8 are shown as such.
-pub fn decode(tokens: &[u32]) -> String {
+fn decode_bytes(tokens: &[u32]) -> String {
     let mut text = String::new();
     let mut bytes = Vec::new();
     for &token in tokens {
@@ -38,14 +238,13 @@ pub fn decode(tokens: &[u32]) -> String {
         }
         text.push_str(&String::from_utf8_lossy(&bytes));
         bytes.clear();
-        text.push_str(&name(token));
+        text.push_str(&byte_name(token));
     }
     text.push_str(&String::from_utf8_lossy(&bytes));
     text
 }
 
-/// One token as a text.
-pub fn name(token: u32) -> String {
+fn byte_name(token: u32) -> String {
     match (token, u8::try_from(token)) {
         (MESSAGE_START, _) => "<|im_start|>".to_owned(),
         (MESSAGE_END, _) => "<|im_end|>".to_owned(),
@@ -55,54 +254,13 @@ pub fn name(token: u32) -> String {
     }
 }
 
-/// Puts a chat together: each message between its marks, tools before all, and the beginning of the answer.
-pub fn chat(messages: &[Value], tools: Option<&Value>, add_generation_prompt: bool) -> Vec<u32> {
-    let mut tokens = Vec::new();
-    if let Some(tools) = tools.filter(|tools| !tools.is_null()) {
-        message(&mut tokens, "tools", &Value::String(tools.to_string()));
-    }
-    for one in messages {
-        let role = one["role"].as_str().unwrap_or("user");
-        message(&mut tokens, role, &one["content"]);
-    }
-    if add_generation_prompt {
-        tokens.push(MESSAGE_START);
-        tokens.extend(encode("assistant\n"));
-    }
-    tokens
-}
-
-fn message(tokens: &mut Vec<u32>, role: &str, content: &Value) {
-    tokens.push(MESSAGE_START);
-    tokens.extend(encode(role));
-    tokens.push(u32::from(b'\n'));
-    match content {
-        Value::String(text) => tokens.extend(encode(text)),
-        Value::Array(parts) => parts.iter().for_each(|one| part(tokens, one)),
-        _ => {}
-    }
-    tokens.push(MESSAGE_END);
-    tokens.push(u32::from(b'\n'));
-}
-
-fn part(tokens: &mut Vec<u32>, part: &Value) {
-    match part {
-        Value::String(text) => tokens.extend(encode(text)),
-        _ => match part["text"].as_str() {
-            Some(text) => tokens.extend(encode(text)),
-            // Whatever else it is, equal ones are equal and others are not.
-            None => tokens.extend(image(&part.to_string())),
-        },
-    }
-}
-
-fn image(content: &str) -> impl Iterator<Item = u32> {
+fn image(content: &str, first: u32) -> impl Iterator<Item = u32> {
     let digest = homing_domain::Digest::of(content.as_bytes()).0;
     (0..IMAGE_TOKENS).map(move |place| {
         let mixed = digest
             .wrapping_add(u64::from(place))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        IMAGES + ((mixed >> 32) % u64::from(IMAGE_IDS)) as u32
+        first + ((mixed >> 32) % u64::from(IMAGE_IDS)) as u32
     })
 }
 
@@ -111,12 +269,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn chat(messages: &[Value], tools: Option<&Value>, add_generation_prompt: bool) -> Vec<u32> {
+        Codec::Bytes.chat(messages, tools, add_generation_prompt).unwrap()
+    }
+
     #[test]
     fn a_text_comes_back() {
         for text in ["", "hello", "äöü €", "\0\n"] {
-            assert_eq!(decode(&encode(text)), text);
+            assert_eq!(Codec::Bytes.decode(&Codec::Bytes.encode(text).unwrap()), text);
         }
-        assert_eq!(decode(&[104, 105, END, 5_000]), "hi<|endoftext|><|5000|>");
+        assert_eq!(Codec::Bytes.decode(&[104, 105, END, 5_000]), "hi<|endoftext|><|5000|>");
     }
 
     #[test]
@@ -125,7 +287,7 @@ mod tests {
         let both = [first[0].clone(), json!({"role": "assistant", "content": "yes"})];
         let (short, long) = (chat(&first, None, false), chat(&both, None, true));
         assert!(long.starts_with(&short));
-        assert_eq!(decode(&short), "<|im_start|>user\nhi<|im_end|>\n");
+        assert_eq!(Codec::Bytes.decode(&short), "<|im_start|>user\nhi<|im_end|>\n");
     }
 
     #[test]

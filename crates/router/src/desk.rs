@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homing_domain::{BlockKey, RankId, RequestId, Tokens};
 use homing_index::{Answer, Reader};
@@ -35,14 +36,20 @@ pub(crate) enum LookUp {
 pub(crate) struct Readers {
     pub(crate) events: Reader,
     pub(crate) guess: Reader,
+    /// Ranks whose caches are guessed.
+    pub(crate) guessed: AtomicUsize,
     pub(crate) look_up: LookUp,
 }
 
 impl Readers {
     /// Asks both indexes. Nothing is locked.
     pub(crate) fn look_up(&self, keys: &[BlockKey], sight: &mut Sight) {
-        if self.look_up == LookUp::Yes {
-            self.events.lookup(keys, &mut sight.events.answer);
+        if self.look_up == LookUp::No {
+            return;
+        }
+        self.events.lookup(keys, &mut sight.events.answer);
+        sight.guesses = self.guessed.load(Ordering::Relaxed) > 0;
+        if sight.guesses {
             self.guess.lookup(keys, &mut sight.guess.answer);
         }
     }
@@ -53,6 +60,8 @@ impl Readers {
 pub(crate) struct Sight {
     events: Seen,
     guess: Seen,
+    /// Whether guesses were looked up.
+    guesses: bool,
     overlap: Overlap,
     room: Room,
     /// Who may serve one of those who wait.
@@ -181,7 +190,10 @@ impl Core {
         if self.look_up == LookUp::No {
             return true;
         }
-        let settled = sight.events.take(self, &mut sight.overlap) & sight.guess.take(self, &mut sight.overlap);
+        let mut settled = sight.events.take(self, &mut sight.overlap);
+        if sight.guesses {
+            settled &= sight.guess.take(self, &mut sight.overlap);
+        }
         sight.overlap.take_booked(&self.load, keys);
         settled
     }

@@ -44,6 +44,11 @@ impl Guess {
         self.index.reader()
     }
 
+    /// Ranks that are guessed.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// A rank is guessed from now on.
     pub(crate) fn add(&mut self, rank: RankId) -> Result<(), IndexError> {
         let slot = self.index.add_rank(rank, Copies::Set)?;

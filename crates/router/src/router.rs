@@ -1,5 +1,6 @@
 //! The verbs.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
@@ -51,6 +52,7 @@ impl Router {
             readers: Readers {
                 events,
                 guess: guess.reader(),
+                guessed: AtomicUsize::new(0),
                 look_up,
             },
             desk: Mutex::new(Desk::new(config, policy)),
@@ -136,7 +138,9 @@ impl Router {
         };
         let is_new = !self.desk().core.places.contains_key(&rank);
         if new.view == CacheView::Guess && is_new {
-            self.guess().add(rank)?;
+            let mut guess = self.guess();
+            guess.add(rank)?;
+            self.readers.guessed.store(guess.len(), Ordering::Relaxed);
         }
         self.with_sight(now, |sight| {
             let mut desk = self.desk();
@@ -182,7 +186,10 @@ impl Router {
 
     /// A rank went, and what was booked there with it. Returns how many bookings that were.
     pub fn rank_gone(&self, now: Time, rank: RankId) -> usize {
-        self.guess().drop_rank(rank);
+        let mut guess = self.guess();
+        guess.drop_rank(rank);
+        self.readers.guessed.store(guess.len(), Ordering::Relaxed);
+        drop(guess);
         self.desk().rank_gone(now, rank)
     }
 

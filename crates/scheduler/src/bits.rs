@@ -26,6 +26,21 @@ impl Bits {
         self.words.iter().all(|word| *word == 0)
     }
 
+    /// The one with so many before it.
+    pub fn nth(&self, count: u32) -> Option<Place> {
+        let mut left = count;
+        for (at, word) in self.words.iter().enumerate() {
+            let here = word.count_ones();
+            if left < here {
+                let mut word = *word;
+                (0..left).for_each(|_| word &= word - 1);
+                return Some(Place(at as u32 * 64 + word.trailing_zeros()));
+            }
+            left -= here;
+        }
+        None
+    }
+
     /// Those that are, in order.
     #[inline]
     pub fn places(&self) -> Places<'_> {
@@ -34,6 +49,12 @@ impl Bits {
             at: 0,
             left: self.words.first().copied().unwrap_or(0),
         }
+    }
+
+    /// 64 of them, as bits.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.words.get(at).copied().unwrap_or(0)
     }
 
     pub(crate) fn set(&mut self, place: Place) {

@@ -34,6 +34,11 @@ impl Depths {
         self.tiers[tier.index()].saturating_sub(before)
     }
 
+    /// Whether some of it is booked and not known to be held.
+    pub fn awaits(&self) -> bool {
+        self.booked > self.anywhere()
+    }
+
     /// What will not have to be computed: held anywhere, or booked.
     pub fn spared(&self) -> u32 {
         self.anywhere().max(self.booked)
@@ -47,6 +52,8 @@ pub struct Overlap {
     of: Vec<u16>,
     ready: Vec<Time>,
     touched: Vec<u32>,
+    /// Places where something is booked that is not known to be cached; one may be in it twice.
+    awaited: Vec<Place>,
     settled: bool,
 }
 
@@ -57,6 +64,7 @@ impl Default for Overlap {
             of: Vec::new(),
             ready: Vec::new(),
             touched: Vec::new(),
+            awaited: Vec::new(),
             settled: true,
         }
     }
@@ -69,6 +77,7 @@ impl Overlap {
             self.of[place as usize] = 0;
             self.ready[place as usize] = Time::ZERO;
         }
+        self.awaited.clear();
         self.combinations.truncate(1);
         self.settled = true;
     }
@@ -100,17 +109,27 @@ impl Overlap {
         }
     }
 
-    /// Takes what is booked of the prompt.
+    /// Takes what is booked of the prompt. To be called after the index was heard: what it knows of is not waited for.
     pub fn take_booked(&mut self, load: &Load, keys: &[BlockKey]) {
+        let (mut depth, mut last) = (0, None);
         load.booked_blocks(keys, |place, blocks, ready| {
-            self.refine(std::iter::once(place), |depths| depths.booked = blocks);
+            if blocks != depth {
+                (depth, last) = (blocks, None);
+            }
+            let of = self.refine_one(place, &mut last, &|depths| depths.booked = blocks);
             self.ready[place.index()] = ready;
+            if self.combinations[usize::from(of)].awaits() {
+                self.awaited.push(place);
+            }
         });
     }
 
     /// Says what a rank holds. For policies' tests and for callers without an index.
     pub fn set(&mut self, place: Place, depths: Depths) {
         self.refine(std::iter::once(place), |old| *old = depths);
+        if depths.awaits() {
+            self.awaited.push(place);
+        }
     }
 
     /// What a rank holds.
@@ -136,6 +155,17 @@ impl Overlap {
         self.ready.get(place.index()).copied().unwrap_or(Time::ZERO)
     }
 
+    /// Places where some of the prompt is booked and not known to be cached.
+    pub(crate) fn awaited(&self) -> &[Place] {
+        &self.awaited
+    }
+
+    /// The combinations of the places from `first` on; where it ends, nobody holds anything.
+    #[inline]
+    pub(crate) fn from(&self, first: usize) -> &[u16] {
+        self.of.get(first..).unwrap_or(&[])
+    }
+
     /// Whether the index stood still while it was asked.
     pub fn is_settled(&self) -> bool {
         self.settled
@@ -143,24 +173,31 @@ impl Overlap {
 
     /// Changes what some ranks hold, all in the same way.
     fn refine(&mut self, places: impl Iterator<Item = Place>, change: impl Fn(&mut Depths)) {
-        let mut last: Option<(u16, u16)> = None;
+        let mut last = None;
         for place in places {
-            let at = place.index();
-            if at >= self.of.len() {
-                self.of.resize(at + 1, 0);
-                self.ready.resize(at + 1, Time::ZERO);
-            }
-            let old = self.of[at];
-            let new = match last {
-                Some((from, to)) if from == old => to,
-                _ => self.changed(old, &change),
-            };
-            last = Some((old, new));
-            if old == 0 && new != 0 {
-                self.touched.push(at as u32);
-            }
-            self.of[at] = new;
+            self.refine_one(place, &mut last, &change);
         }
+    }
+
+    /// Changes what one rank holds and returns the number of its new combination. `last` is what became of the last one.
+    #[inline]
+    fn refine_one(&mut self, place: Place, last: &mut Option<(u16, u16)>, change: &impl Fn(&mut Depths)) -> u16 {
+        let at = place.index();
+        if at >= self.of.len() {
+            self.of.resize(at + 1, 0);
+            self.ready.resize(at + 1, Time::ZERO);
+        }
+        let old = self.of[at];
+        let new = match *last {
+            Some((from, to)) if from == old => to,
+            _ => self.changed(old, change),
+        };
+        *last = Some((old, new));
+        if old == 0 && new != 0 {
+            self.touched.push(at as u32);
+        }
+        self.of[at] = new;
+        new
     }
 
     fn changed(&mut self, old: u16, change: &impl Fn(&mut Depths)) -> u16 {

@@ -9,7 +9,7 @@ use crate::chance::Draw;
 use crate::decision::{Candidate, Decision, Refusal, Terms};
 use crate::fleet::{Excluded, Fleet, Reason};
 use crate::overlap::Overlap;
-use crate::policy::predict::{Memo, OnboardRates, blocks_at_end, predict};
+use crate::policy::predict::{Memo, OnboardRates, predict};
 use crate::policy::{Costs, Policy, Scene};
 
 /// What is known when a decision is made.
@@ -34,6 +34,7 @@ pub struct Room {
     nothing: Overlap,
     best: Vec<Place>,
     memo: Memo,
+    places: usize,
 }
 
 impl Room {
@@ -86,7 +87,7 @@ impl Scheduler {
                 None => Refusal::NobodyEligible(excluded),
             });
         }
-        room.costs.reserve(view.load.ranks().len().max(view.fleet.places()));
+        room.places = view.load.ranks().len().max(view.fleet.places());
         let mut chosen = self.choose(view, ask, draw, room)?;
         if self.why_held(view, chosen).is_some() && self.hold_back(view, room, &mut excluded) {
             chosen = self.choose(view, ask, draw, room)?;
@@ -106,14 +107,20 @@ impl Scheduler {
     }
 
     fn choose(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Place, Refusal> {
+        let overlap = match ask.overrides.cache {
+            CacheUse::Counts => view.overlap,
+            CacheUse::Ignored => &room.nothing,
+        };
+        room.memo.reset(view.load, overlap);
+        room.costs.reset(room.places);
         let (scene, costs) = self.scene(view, ask, draw, room);
-        scene.memo.reset(&scene);
         self.policy.cost(&scene, costs);
         if !ask.wanted.preferred.is_empty() && ask.wanted.pinned.is_none() {
             for place in scene.eligible.places() {
                 costs.set(place, costs.get(place) * preference(view.fleet, ask, place));
             }
         }
+        costs.survey();
         let chosen = self
             .policy
             .pick(&scene, costs)
@@ -159,8 +166,7 @@ impl Scheduler {
     ) -> Decision {
         let mut best = std::mem::take(&mut room.best);
         let (scene, costs) = self.scene(view, ask, draw, room);
-        next_best(scene.eligible, costs, chosen, self.name_others, &mut best);
-        let blocks = blocks_at_end(&scene);
+        costs.next_best(chosen, self.name_others, &mut best);
         let candidate = |place: Place| {
             let mut terms = Terms::default();
             self.policy.terms(&scene, place, &mut terms);
@@ -173,7 +179,7 @@ impl Scheduler {
                 terms,
                 depths: *scene.overlap.depths(place),
                 knowledge: facts.map(|facts| facts.knowledge).unwrap_or_default(),
-                first_token: first_token(&scene, place, blocks),
+                first_token: first_token(&scene, place),
             }
         };
         let decision = Decision {
@@ -208,6 +214,7 @@ impl Scheduler {
             overlap,
             eligible: &room.eligible,
             draw,
+            utilisation: view.load.utilisation(view.now).clamp(0.0, 1.0),
             onboard: &self.onboard,
             memo: &room.memo,
         };
@@ -216,31 +223,12 @@ impl Scheduler {
 }
 
 /// Until the first token there, whatever the policy weighs.
-fn first_token(scene: &Scene<'_>, place: Place, blocks: u64) -> Millis {
+fn first_token(scene: &Scene<'_>, place: Place) -> Millis {
     let rank = scene.load.rank(place);
-    rank.map_or(Millis::ZERO, |rank| predict(scene, place, rank, blocks).first_token())
+    rank.map_or(Millis::ZERO, |rank| predict(scene, place, rank).first_token())
 }
 
 /// What preferred labels make of a cost: between a third and three times of it, as in Dynamo.
 fn preference(fleet: &Fleet, ask: &Ask<'_>, place: Place) -> f64 {
     (-fleet.preference(place, &ask.wanted.preferred).tanh()).exp()
-}
-
-/// The `most` of least cost besides the chosen one, best first.
-fn next_best(eligible: &Bits, costs: &Costs, chosen: Place, most: usize, best: &mut Vec<Place>) {
-    best.clear();
-    if most == 0 {
-        return;
-    }
-    let mut worst = f64::INFINITY;
-    for place in eligible.places() {
-        let cost = costs.get(place);
-        if place == chosen || best.len() == most && cost >= worst {
-            continue;
-        }
-        let at = best.partition_point(|other| costs.get(*other) <= cost);
-        best.insert(at, place);
-        best.truncate(most);
-        worst = best.last().map_or(f64::INFINITY, |last| costs.get(*last));
-    }
 }

@@ -3,12 +3,13 @@
 //! A world is made from a seed and nothing else: no clock, no entropy, no order of a hash map. Running a seed twice gives
 //! the same log, so a failure is repeated by its seed. See `docs/simulator.md` for what is simulated and checked.
 //!
-//! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients; [`chaos`] draws fleets
-//! with faults from seeds and looks for what is wrong.
+//! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients; [`study`]
+//! is what is made of the records of a fleet; [`chaos`] draws fleets with faults from seeds and looks for what is wrong.
 
 pub mod chaos;
 pub mod feed;
 pub mod fleet;
+pub mod study;
 
 pub use homing_trace::Rng;
 

@@ -72,7 +72,8 @@ pub trait Traffic: Iterator<Item = Result<Request, TraceError>> + Sized {
     }
 
     /// Prompts and answers so many times as long. Ends of segments are rounded, counted from the start of the prompt, so that
-    /// prompts share as many times as much as before.
+    /// prompts share as many times as much as before. No segment vanishes: each keeps a token at least. This takes it
+    /// that a content which is not the last of its prompt is always cut at the same length, as in all formats that are read.
     fn scaled(self, prompts: Factor, outputs: Factor) -> Scaled<Self> {
         Scaled {
             traffic: self,
@@ -183,25 +184,19 @@ impl<I: Traffic> Iterator for Scaled<I> {
 
 fn scaled_segments(segments: &[Segment], by: Factor) -> Vec<Segment> {
     let (mut before, mut end_before) = (0_u64, 0);
-    let mut scaled = Vec::with_capacity(segments.len());
-    for segment in segments {
+    let segments = segments.iter().filter(|segment| segment.length.0 > 0);
+    let scale = |segment: &Segment| {
         before += u64::from(segment.length.0);
-        let end = times(before, by);
-        scaled.push(Segment {
-            content: segment.content,
-            length: Tokens(end - end_before),
-        });
+        // A segment that vanished would let what comes after it begin prompts that it does not begin.
+        let end = times(before, by).max(end_before + 1);
+        let length = Tokens(end - end_before);
         end_before = end;
-    }
-    // There is no prompt of no tokens where there was one of some.
-    if let Some(first) = scaled.first_mut()
-        && before > 0
-        && end_before == 0
-    {
-        first.length = Tokens(1);
-    }
-    scaled.retain(|segment| segment.length.0 > 0);
-    scaled
+        Segment {
+            content: segment.content,
+            length,
+        }
+    };
+    segments.map(scale).collect()
 }
 
 fn times(tokens: u64, by: Factor) -> u32 {

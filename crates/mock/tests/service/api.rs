@@ -23,7 +23,8 @@ async fn a_completion_in_one_piece_and_in_many_is_the_same() {
         whole["usage"],
         json!({
             "prompt_tokens": 16, "completion_tokens": 20, "total_tokens": 36,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": 0, "created_cache_tokens": null, "multimodal_tokens": null},
+            "completion_tokens_details": null,
         })
     );
     let mut ask = ask;
@@ -189,7 +190,7 @@ async fn what_cannot_be_done_is_said_as_vllm_says_it() {
             400,
             "maximum context length is 128 tokens",
         ),
-        ("/v1/completions", json!({"prompt": ""}), 400, "cannot be empty"),
+        ("/v1/completions", json!({"prompt": ""}), 400, "not be empty"),
         (
             "/v1/completions",
             json!({"prompt": [4_000_000]}),
@@ -206,7 +207,7 @@ async fn what_cannot_be_done_is_said_as_vllm_says_it() {
         ("/v1/completions", json!({}), 400, "prompt"),
         ("/v1/chat/completions", json!({"messages": []}), 400, "messages"),
         ("/v1/load_lora_adapter", json!({}), 400, "lora_name"),
-        ("/v1/unload_lora_adapter", json!({"lora_name": "a"}), 404, "`a`"),
+        ("/v1/unload_lora_adapter", json!({"lora_name": "a"}), 404, "'a'"),
     ] {
         let (found, answer) = mock.post(path, &body).await;
         assert_eq!(found, status, "{path} {body}: {answer}");
@@ -217,6 +218,51 @@ async fn what_cannot_be_done_is_said_as_vllm_says_it() {
         );
         assert_eq!(error["code"], status);
     }
+    for (body, kind, param) in [
+        (
+            json!({"prompt": "x", "max_tokens": "many"}),
+            "Bad Request",
+            json!("body.max_tokens"),
+        ),
+        (
+            json!({"prompt": "x", "max_tokens": 0}),
+            "BadRequestError",
+            json!("max_tokens"),
+        ),
+        (json!({"prompt": "x", "top_p": 7}), "BadRequestError", json!("top_p")),
+        (
+            json!({"prompt": "x", "temperature": -1}),
+            "BadRequestError",
+            json!("temperature"),
+        ),
+        (
+            json!({"prompt": "x", "logprobs": 21}),
+            "BadRequestError",
+            json!("logprobs"),
+        ),
+        (json!({"prompt": "x", "n": 0}), "BadRequestError", Value::Null),
+        (
+            json!({"prompt": "x", "stream_options": {"include_usage": true}}),
+            "BadRequestError",
+            json!("stream_options"),
+        ),
+        (json!([]), "Bad Request", json!("body")),
+    ] {
+        let (found, answer) = mock.post("/v1/completions", &body).await;
+        let error = &answer["error"];
+        assert_eq!(
+            (found, &error["type"], &error["param"]),
+            (400, &json!(kind), &param),
+            "{body}"
+        );
+    }
+    let (status, answer) = mock
+        .post(
+            "/v1/messages",
+            &json!({"model": "other", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}),
+        )
+        .await;
+    assert_eq!((status, &answer["type"]), (404, &json!("error")));
     assert_eq!(mock.get_json("/nowhere").await, json!({"detail": "Not Found"}));
     assert_eq!(
         mock.get_json("/v1/completions").await,
@@ -333,4 +379,86 @@ async fn embeddings_responses_and_messages() {
     assert_eq!(names[..2], ["message_start", "content_block_start"]);
     assert_eq!(names[2..7], ["content_block_delta"; 5]);
     assert_eq!(names[7..], ["content_block_stop", "message_delta", "message_stop"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_must_be_called_is_called() {
+    let mock = Mock::start(&[]).await;
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}]);
+    let messages = json!([{"role": "user", "content": "Is it warm?"}]);
+    for (choice, finish) in [
+        (json!("required"), "tool_calls"),
+        (json!({"type": "function", "function": {"name": "weather"}}), "stop"),
+    ] {
+        let ask = json!({"messages": messages, "tools": tools, "tool_choice": choice});
+        let answer = mock.ok("/v1/chat/completions", &ask).await;
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], finish);
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(function, &json!({"name": "weather", "arguments": r#"{"city":"text"}"#}));
+        let pieces = mock.stream("/v1/chat/completions", &ask).await;
+        let calls: Vec<&Value> = pieces
+            .iter()
+            .map(|piece| &piece["choices"][0]["delta"]["tool_calls"][0]["function"])
+            .collect();
+        assert_eq!(calls[1]["name"], "weather");
+        let arguments: String = calls.iter().filter_map(|call| call["arguments"].as_str()).collect();
+        assert_eq!(arguments, r#"{"city":"text"}"#);
+        assert_eq!(pieces.last().unwrap()["choices"][0]["finish_reason"], finish);
+    }
+    // What may be called or not is not.
+    let ask = json!({"messages": messages, "tools": tools, "tool_choice": "auto", "max_tokens": 3});
+    let answer = mock.ok("/v1/chat/completions", &ask).await;
+    assert_eq!(answer["choices"][0]["message"]["tool_calls"], Value::Null);
+}
+
+#[tokio::test]
+async fn log_probabilities_have_their_form() {
+    let mock = Mock::start(&[]).await;
+    let ask = json!({"prompt": "x", "max_tokens": 5, "logprobs": 3});
+    let whole = mock.ok("/v1/completions", &ask).await;
+    let logprobs = &whole["choices"][0]["logprobs"];
+    assert_eq!(logprobs["text_offset"], json!([0, 1, 2, 3, 4]));
+    assert_eq!(logprobs["tokens"].as_array().unwrap().len(), 5);
+    let logprob = logprobs["token_logprobs"][0].as_f64().unwrap();
+    assert!(logprob < 0.0 && logprobs["top_logprobs"][0].as_object().unwrap().len() == 3);
+    let pieces = mock.stream("/v1/completions", &ask).await;
+    assert_eq!(pieces[4]["choices"][0]["logprobs"]["text_offset"], json!([4]));
+    let ask = json!({
+        "messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "logprobs": true, "top_logprobs": 2,
+    });
+    let chat = mock.ok("/v1/chat/completions", &ask).await;
+    let content = chat["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(content.len(), 2);
+    assert_eq!(content[0]["top_logprobs"].as_array().unwrap().len(), 2);
+    assert_eq!(content[0]["bytes"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn responses_are_told_in_numbered_events_and_are_not_kept() {
+    let mock = Mock::start(&[]).await;
+    let ask = json!({"input": "hello", "max_output_tokens": 3, "stream": true});
+    let stream = mock.send("/v1/responses", &ask).await.unwrap().text().await.unwrap();
+    let events: Vec<Value> = stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let numbers: Vec<u64> = events
+        .iter()
+        .map(|event| event["sequence_number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..11).collect::<Vec<u64>>());
+    assert_eq!(events[0]["type"], "response.created");
+    let last = &events[10]["response"];
+    assert_eq!(
+        (&last["status"], &last["usage"]["output_tokens"]),
+        (&json!("incomplete"), &json!(3))
+    );
+    let said: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
+    assert_eq!(last["output"][0]["content"][0]["text"], said);
+    let id = last["id"].as_str().unwrap();
+    let error = mock.get_json(&format!("/v1/responses/{id}")).await;
+    assert_eq!(error["error"]["code"], 404);
 }

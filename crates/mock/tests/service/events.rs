@@ -1,9 +1,9 @@
 //! Does `homing index` know what the mock has cached? The comparison that `e2e/` makes with real engines.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use homing_agent::Agent;
 use homing_config::{Inputs, KnobId, Resolved, resolve};
 use homing_domain::Sequence;
 use homing_indexer::Service;
@@ -31,17 +31,27 @@ impl Drop for Index {
     }
 }
 
-fn settings(mock: &Mock, dialect: &str) -> Resolved {
+/// The mock as a worker, listened to directly or through an agent.
+fn worker(mock: &Mock, dialect: &str, agent: Option<&str>) -> String {
     let place = &mock.places[0];
     let (events, asked) = &place.ranks[0];
     let mut worker = format!(
         "http://{},model=tiny,block-size={BLOCK},dialect={dialect}",
         place.address
     );
-    write!(worker, ",events={}", events.as_ref().expect("as it was set up")).expect("as it was set up");
-    write!(worker, ",replay={}", asked.as_ref().expect("as it was set up")).expect("as it was set up");
+    let told = |endpoint: &Option<String>| endpoint.clone().expect("as it was set up");
+    let source = agent.map_or_else(
+        || format!(",events={},replay={}", told(events), told(asked)),
+        |url| format!(",agent={url}"),
+    );
+    worker.push_str(&source);
+    worker
+}
+
+fn settings(worker: String) -> Resolved {
     let quick = [
         ("index.listen", "127.0.0.1:0"),
+        ("agent.listen", "127.0.0.1:0"),
         ("feed.verify-within", "2s"),
         ("agent.heartbeat", "100ms"),
         ("feed.backoff-base", "5ms"),
@@ -60,7 +70,11 @@ fn settings(mock: &Mock, dialect: &str) -> Resolved {
 
 impl Index {
     async fn of(mock: &Mock, dialect: &str) -> Self {
-        let service = Service::start(&settings(mock, dialect), Arc::new(Metrics::default())).await;
+        Self::listening(worker(mock, dialect, None)).await
+    }
+
+    async fn listening(worker: String) -> Self {
+        let service = Service::start(&settings(worker), Arc::new(Metrics::default())).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let url = format!("http://{}", service.address());
         let running = tokio::spawn(async move {
@@ -244,6 +258,35 @@ async fn the_index_knows_what_a_mock_of_sglang_has_cached() {
     let index = Index::of(&mock, "sglang").await;
     let mut prompts = Prompts(11);
     assert!(compare(&mock, &index, &mut prompts, 40, false).await > 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_index_knows_it_through_an_agent_too() {
+    let mock = Mock::telling(&[("mock.blocks", "120"), ("mock.speedup", "10000")]).await;
+    let first = json!({"prompt": (0..40).collect::<Vec<u32>>(), "max_tokens": 2});
+    mock.ok("/v1/completions", &first).await;
+    let config = settings(worker(&mock, "vllm", None)).config;
+    let agent = Agent::start(&config, Arc::new(Metrics::default())).await;
+    let agent = agent.unwrap_or_else(|error| panic!("{error}"));
+    let url = format!("http://{}", agent.address().expect("it listens"));
+    let serving = tokio::spawn(agent.serve(std::future::pending()));
+    let index = Index::listening(worker(&mock, "vllm", Some(&url))).await;
+    let mut prompts = Prompts(13);
+    assert!(compare(&mock, &index, &mut prompts, 40, false).await > 500);
+    assert_eq!(mock.ok("/reset_prefix_cache", &Value::Null).await["success"], true);
+    mock.ok("/v1/completions", &first).await;
+    assert!(compare(&mock, &index, &mut prompts, 20, false).await > 100);
+    // What is lost on the way to the agent, it asks for again.
+    mock.ok("/mock/faults", &json!({"drop_every": 5, "repeat_every": 3}))
+        .await;
+    assert!(compare(&mock, &index, &mut prompts, 20, false).await > 100);
+    mock.ok("/mock/faults", &json!({"drop_every": 0, "repeat_every": 0}))
+        .await;
+    mock.ok("/mock/restart", &Value::Null).await;
+    mock.ok("/v1/completions", &first).await;
+    assert!(compare(&mock, &index, &mut prompts, 20, false).await > 100);
+    assert!(!serving.is_finished());
+    serving.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

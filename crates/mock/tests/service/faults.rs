@@ -93,7 +93,9 @@ async fn it_slows_down_and_rejects_adapters() {
     let both = mock.metric("vllm:e2e_request_latency_seconds_sum").await;
     assert!(both - first > 20.0 * first, "{first} {both}");
     assert_eq!(
-        mock.post("/v1/load_lora_adapter", &json!({"lora_name": "a"})).await.0,
+        mock.post("/v1/load_lora_adapter", &json!({"lora_name": "a", "lora_path": "x"}))
+            .await
+            .0,
         500
     );
     tokio::time::timeout(Duration::from_secs(30), mock.stop())

@@ -1,6 +1,7 @@
 //! Does it behave like an engine, seen from outside?
 
 mod api;
+mod blocks;
 mod events;
 mod faults;
 mod mock;

@@ -6,7 +6,8 @@ use homing_load::{Place, PromptWork, RankLoad};
 use crate::decision::Terms;
 use crate::policy::{Costs, Policy, Scene, pick_with};
 
-/// The policy `blocks`. Defaults are those of Dynamo's `KvRouterConfig` (1.6.1).
+/// The policy `blocks`. It computes in the order in which Dynamo does, so that what is equal there is equal here: a test in
+/// `bench/` compares the choices. Defaults are those of Dynamo's `KvRouterConfig` (1.6.1).
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCost {
     /// What a cached block on the device is worth.
@@ -52,19 +53,19 @@ impl BlockCost {
         let (device, host) = (f64::from(depths.device()), f64::from(depths.only_on(Tier::Host)));
         let disk = f64::from(depths.only_on(Tier::Disk)) + f64::from(depths.only_on(Tier::External));
         let size = f64::from(scene.block_tokens());
-        let below = self.host_weight * host + self.disk_weight * disk;
         let prefill = match scene.ask.overrides.work {
             PromptWork::None => 0.0,
             PromptWork::Counts => {
                 let pending = rank.pending_tokens();
                 let ahead = (pending - least_pending) as f64 / size / f64::from(scene.prompt_blocks().max(1));
                 let full = scene.ask.overrides.overlap_credit.unwrap_or(self.overlap_credit);
-                let credit = full / (1.0 + self.credit_decay * ahead);
+                let credit = full * (1.0 / (1.0 + self.credit_decay * ahead));
                 let prompt = f64::from(scene.ask.prompt.0);
-                let cached = ((device + below) * size).round();
+                let cached = ((device + self.host_weight * host + self.disk_weight * disk) * size).round();
                 let raw = (pending as f64 + (prompt - cached).max(0.0) + cached) / size;
+                let spared = credit * device + self.host_weight * host + self.disk_weight * disk;
                 let scale = scene.ask.overrides.prefill_scale.unwrap_or(self.prefill_scale);
-                scale * (raw - credit * device - below).max(0.0)
+                scale * (raw - spared).max(0.0)
             }
         };
         let active = rank.prompt_blocks() as f64 + rank.fading_output_blocks().round();

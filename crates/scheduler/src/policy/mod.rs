@@ -8,6 +8,7 @@
 
 mod affinity;
 mod blocks;
+mod costs;
 pub mod predict;
 mod simple;
 mod sticky;
@@ -31,6 +32,7 @@ use crate::policy::predict::{Memo, OnboardRates};
 
 pub use affinity::PrefixAffinity;
 pub use blocks::BlockCost;
+pub use costs::{Costs, bounds, pick_with, pick_within};
 pub use simple::{Direct, LeastLoaded, Random, RoundRobin, TwoChoices};
 pub use sticky::Sticky;
 pub use threshold::CacheThreshold;
@@ -54,6 +56,8 @@ pub struct Scene<'a> {
     pub eligible: &'a Bits,
     /// The chance that may be used.
     pub draw: Draw,
+    /// How busy the fleet has been lately, from 0 to 1.
+    pub utilisation: f64,
     /// How fast KV comes from tiers below the device.
     pub onboard: &'a OnboardRates,
     /// What was worked out for this prompt.
@@ -84,32 +88,6 @@ impl<'a> Scene<'a> {
     /// Blocks of the prompt, the last of which need not be full.
     pub fn prompt_blocks(&self) -> u32 {
         self.ask.prompt.0.div_ceil(self.block_tokens())
-    }
-}
-
-/// The cost of each rank, by place.
-#[derive(Debug, Default)]
-pub struct Costs {
-    by_place: Vec<f64>,
-}
-
-impl Costs {
-    /// Says what a rank costs.
-    #[inline]
-    pub fn set(&mut self, place: Place, cost: f64) {
-        self.by_place[place.index()] = cost;
-    }
-
-    /// What a rank costs. It means something only for those who passed the filter.
-    #[inline]
-    pub fn get(&self, place: Place) -> f64 {
-        self.by_place[place.index()]
-    }
-
-    pub(crate) fn reserve(&mut self, places: usize) {
-        if self.by_place.len() < places {
-            self.by_place.resize(places, 0.0);
-        }
     }
 }
 
@@ -189,45 +167,5 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
         "sticky" => Box::new(Sticky::default()),
         "direct" => Box::new(Direct),
         other => return Err(UnknownPolicy { name: other.to_owned() }),
-    })
-}
-
-/// Picks by temperature: at 0 one of the least cost, each with the same chance; above it with a chance that falls with the
-/// distance to the least, the more the lower the temperature.
-pub fn pick_with(scene: &Scene<'_>, costs: &Costs, temperature: f64) -> Option<Place> {
-    let (least, most) = bounds(scene, costs)?;
-    let spread = (most - least) * temperature;
-    if spread <= 0.0 || !spread.is_finite() {
-        return pick_within(scene, costs, least);
-    }
-    let weight = |place: Place| (-(costs.get(place) - least) / spread).exp();
-    let total: f64 = scene.eligible.places().map(weight).sum();
-    let mut left = scene.draw.share(0) * total;
-    let mut drawn = None;
-    for place in scene.eligible.places() {
-        drawn = Some(place);
-        left -= weight(place);
-        if left < 0.0 {
-            break;
-        }
-    }
-    drawn
-}
-
-/// Picks one of those that cost at most so much, each with the same chance.
-pub fn pick_within(scene: &Scene<'_>, costs: &Costs, most: f64) -> Option<Place> {
-    let near = scene.eligible.places().filter(|place| costs.get(*place) <= most);
-    near.min_by_key(|place| scene.draw.number(u64::from(place.0)))
-}
-
-/// The least and the greatest cost.
-pub fn bounds(scene: &Scene<'_>, costs: &Costs) -> Option<(f64, f64)> {
-    let each = scene.eligible.places().map(|place| costs.get(place));
-    each.fold(None, |bounds, cost| {
-        let (least, most) = bounds.unwrap_or((cost, cost));
-        Some((
-            if cost < least { cost } else { least },
-            if cost > most { cost } else { most },
-        ))
     })
 }

@@ -1,13 +1,13 @@
 //! How long would this request take there? The same prediction for all policies: the policy `time` chooses by it, the others
 //! are reported with it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use homing_domain::{Tier, Tokens};
-use homing_load::{Place, PromptWork, RankLoad};
+use homing_load::{Load, Place, PromptWork, RankLoad};
 use homing_profile::{GigabytesPerSecond, Millis};
 
-use crate::overlap::Depths;
+use crate::overlap::{Depths, Overlap};
 use crate::policy::Scene;
 
 /// How fast KV comes from tiers below the device.
@@ -43,6 +43,8 @@ pub struct Prediction {
     pub sibling: f64,
     /// Its own prompt, as far as it is not cached.
     pub prefill: f64,
+    /// The same on a typical rank: what it is as work for the fleet.
+    pub work: f64,
     /// KV that comes from lower tiers.
     pub onboard: f64,
     /// By how much each step of those that decode becomes longer, times their number.
@@ -61,33 +63,69 @@ impl Prediction {
     }
 }
 
+/// What a rank computes and loads itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// Its prompt by the profile, in milliseconds.
+    pub(crate) prefill: f32,
+    /// The same on a typical rank of the kind.
+    pub(crate) work: f32,
+    /// KV from lower tiers.
+    pub(crate) onboard: f32,
+    /// Blocks at the end of the request that it does not share with others.
+    pub(crate) blocks: f32,
+}
+
+impl Own {
+    pub(crate) const UNKNOWN: Self = Self {
+        prefill: f32::NAN,
+        work: 0.0,
+        onboard: 0.0,
+        blocks: 0.0,
+    };
+}
+
 /// What was worked out for one prompt: it is the same for all ranks of one kind that hold the same.
 #[derive(Debug, Default)]
 pub struct Memo {
-    known: RefCell<Vec<(f32, f32)>>,
+    known: Vec<Cell<Own>>,
 }
 
 impl Memo {
     /// Forgets everything. To be called for each prompt.
-    pub(crate) fn reset(&self, scene: &Scene<'_>) {
-        let mut known = self.known.borrow_mut();
-        known.clear();
-        let needed = scene.load.timings().len() * scene.overlap.combinations().len();
-        known.resize(needed, (f32::NAN, 0.0));
+    pub(crate) fn reset(&mut self, load: &Load, overlap: &Overlap) {
+        self.known.clear();
+        let needed = load.timings().len() * overlap.combinations().len();
+        self.known.resize(needed, Cell::new(Own::UNKNOWN));
+    }
+
+    /// Works out everything, by combination and then by kind.
+    pub(crate) fn all(&self, scene: &Scene<'_>) -> &[Cell<Own>] {
+        for combination in 0..scene.overlap.combinations().len() {
+            for kind in 0..scene.load.timings().len() {
+                self.own(scene, combination, kind);
+            }
+        }
+        &self.known
     }
 
     /// What a rank computes and loads itself: prefill by the profile, and onboarding.
     #[inline]
-    fn own(&self, scene: &Scene<'_>, place: Place, rank: &RankLoad) -> (f64, f64) {
-        let combination = scene.overlap.combination(place);
-        let at = combination * scene.load.timings().len() + rank.kind();
-        let known = self.known.borrow().get(at).copied().unwrap_or((f32::NAN, 0.0));
-        if !known.0.is_nan() {
-            return (f64::from(known.0), f64::from(known.1));
+    fn own(&self, scene: &Scene<'_>, combination: usize, kind: usize) -> Own {
+        let at = self.known.get(combination * scene.load.timings().len() + kind);
+        if let Some(known) = at.map(Cell::get).filter(|known| !known.prefill.is_nan()) {
+            return known;
         }
-        let own = own_work(scene, rank.kind(), &scene.overlap.combinations()[combination]);
-        if let Some(place) = self.known.borrow_mut().get_mut(at) {
-            *place = (own.0 as f32, own.1 as f32);
+        let depths = &scene.overlap.combinations()[combination];
+        let (prefill, onboard) = own_work(scene, kind, depths);
+        let own = Own {
+            prefill: prefill as f32,
+            work: (prefill * scene.load.typical_factor(kind)) as f32,
+            onboard: onboard as f32,
+            blocks: blocks_at_end(scene).saturating_sub(u64::from(depths.booked)) as f32,
+        };
+        if let Some(at) = at {
+            at.set(own);
         }
         own
     }
@@ -119,27 +157,29 @@ fn own_work(scene: &Scene<'_>, kind: usize, depths: &Depths) -> (f64, f64) {
 }
 
 /// Blocks that the request will have at its expected end.
-pub fn blocks_at_end(scene: &Scene<'_>) -> u64 {
+fn blocks_at_end(scene: &Scene<'_>) -> u64 {
     let tokens = u64::from(scene.ask.prompt.0) + u64::from(scene.ask.output().0);
     tokens.div_ceil(u64::from(scene.block_tokens()))
 }
 
-/// The prediction for one rank, of a request that will have `blocks` at its end.
+/// The prediction for one rank.
 #[inline]
-pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad, blocks: u64) -> Prediction {
-    let own = scene.memo.own(scene, place, rank);
-    let depths = scene.overlap.depths(place);
-    let sibling = if depths.booked > depths.anywhere() {
+pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
+    let combination = scene.overlap.combination(place);
+    let depths = &scene.overlap.combinations()[combination];
+    let own = scene.memo.own(scene, combination, rank.kind());
+    let sibling = if depths.awaits() {
         scene.overlap.ready(place).since(scene.now).0
     } else {
         0.0
     };
     Prediction {
         queue: rank.backlog(scene.now).0,
-        space: rank.space_wait(blocks.saturating_sub(u64::from(depths.booked))).0,
+        space: rank.space_wait(own.blocks as u64).0,
         sibling,
-        prefill: own.0 * rank.factor(),
-        onboard: own.1,
+        prefill: f64::from(own.prefill) * rank.present_factor(),
+        work: f64::from(own.work),
+        onboard: f64::from(own.onboard),
         decode: f64::from(rank.decoding()) * rank.decode_increase(scene.ask.prompt).0,
     }
 }

@@ -49,20 +49,15 @@ impl Policy for TwoChoices {
     }
 
     fn pick(&self, scene: &Scene<'_>, costs: &Costs) -> Option<Place> {
-        let mut first: Option<(u64, Place)> = None;
-        let mut second: Option<(u64, Place)> = None;
-        for place in scene.eligible.places() {
-            let drawn = (scene.draw.number(u64::from(place.0)), place);
-            if first.is_none_or(|first| drawn < first) {
-                second = first;
-                first = Some(drawn);
-            } else if second.is_none_or(|second| drawn < second) {
-                second = Some(drawn);
-            }
-        }
-        let (_, first) = first?;
+        let all = scene.eligible.count();
+        let drawn = |of: u64, all: u32| ((u128::from(scene.draw.number(of)) * u128::from(all)) >> 64) as u32;
+        let first = drawn(0, all);
+        // One of the others: those from the first on move up by one.
+        let second = drawn(1, all.saturating_sub(1));
+        let second = second + u32::from(second >= first);
+        let (first, second) = (scene.eligible.nth(first)?, scene.eligible.nth(second));
         match second {
-            Some((_, second)) if costs.get(second) < costs.get(first) => Some(second),
+            Some(second) if costs.get(second) < costs.get(first) => Some(second),
             _ => Some(first),
         }
     }
@@ -83,12 +78,12 @@ impl Policy for Random {
 
     fn cost(&self, scene: &Scene<'_>, costs: &mut Costs) {
         for place in scene.eligible.places() {
-            costs.set(place, scene.draw.share(u64::from(place.0)));
+            costs.set(place, 0.0);
         }
     }
 
-    fn terms(&self, scene: &Scene<'_>, place: Place, terms: &mut Terms) {
-        terms.add("drawn", scene.draw.share(u64::from(place.0)));
+    fn terms(&self, _scene: &Scene<'_>, _place: Place, terms: &mut Terms) {
+        terms.add("drawn", 0.0);
     }
 }
 

@@ -5,7 +5,8 @@ use homing_load::{Place, RankLoad};
 use crate::decision::Terms;
 use crate::policy::{Costs, Policy, Scene};
 
-/// The policy `cache-threshold`. Defaults are those of `CacheAwareConfig` of SGLang's router, from which smg's comes.
+/// The policy `cache-threshold`. Defaults are those of `CacheAwareConfig::default` in `policies/mod.rs` of smg 1.13 and of SGLang's
+/// model gateway, from which it comes. (Their command lines begin with 0.3, 64 and 1.5 instead.)
 #[derive(Clone, Copy, Debug)]
 pub struct CacheThreshold {
     /// The best match counts if it covers more than this share of the prompt.
@@ -21,7 +22,7 @@ impl Default for CacheThreshold {
         Self {
             cache: 0.5,
             balance_absolute: 32,
-            balance_relative: 1.0001,
+            balance_relative: 1.1,
         }
     }
 }

@@ -1,15 +1,19 @@
 //! Which rank is predicted to cost the least time, for this request and for those it meets?
 
-use homing_load::Place;
+use std::cell::Cell;
+
+use homing_load::lanes::{self, WIDTH};
+use homing_load::{Lanes, Place};
 
 use crate::decision::Terms;
-use crate::policy::predict::{blocks_at_end, predict};
-use crate::policy::{Costs, Policy, Scene, bounds, pick_with, pick_within};
+use crate::policy::predict::{Own, Prediction, predict};
+use crate::policy::{Costs, Policy, Scene, pick_with, pick_within};
 
-/// The policy `time`: `wait + (1 + k) * prefill + onboard + w * decode`, in milliseconds.
+/// The policy `time`: `wait + prefill + k * work + onboard + w * decode`, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictedTime {
-    /// Weight of what the request does to the sequences that decode.
+    /// For how many steps it counts that those which decode become slower. Fewer than an answer takes, because its end is far
+    /// and others end before it.
     pub decode_weight: f64,
     /// The greatest `k`: what a prefill costs those who come after it, at full utilisation.
     pub most_for_others: f64,
@@ -22,7 +26,7 @@ pub struct PredictedTime {
 impl Default for PredictedTime {
     fn default() -> Self {
         Self {
-            decode_weight: 1.0,
+            decode_weight: 50.0,
             most_for_others: 4.0,
             error: 0.05,
             gateways: 1,
@@ -33,15 +37,18 @@ impl Default for PredictedTime {
 impl PredictedTime {
     /// What this prefill costs everyone else, in times of itself: as utilisation grows, a queue's length does.
     fn for_others(&self, scene: &Scene<'_>) -> f64 {
-        let share = scene.load.utilisation(scene.now).clamp(0.0, 1.0);
+        let share = scene.utilisation;
         if share >= 1.0 {
             return self.most_for_others;
         }
         (share / (1.0 - share)).min(self.most_for_others)
     }
 
-    fn decode_weight(&self, scene: &Scene<'_>) -> f64 {
-        scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight)
+    fn weights(&self, scene: &Scene<'_>) -> Weights {
+        Weights {
+            others: self.for_others(scene),
+            decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
+        }
     }
 }
 
@@ -59,14 +66,13 @@ impl Policy for PredictedTime {
     }
 
     fn cost(&self, scene: &Scene<'_>, costs: &mut Costs) {
-        let blocks = blocks_at_end(scene);
-        let (others, decode) = (self.for_others(scene), self.decode_weight(scene));
-        for (place, rank) in scene.candidates() {
-            let of = predict(scene, place, rank, blocks);
-            costs.set(
-                place,
-                of.wait() + (1.0 + others) * of.prefill + of.onboard + decode * of.decode,
-            );
+        let weights = self.weights(scene);
+        weigh_all(scene, &weights, costs);
+        // What is booked and awaited has a time of its own on each rank: few, and one by one.
+        for place in scene.overlap.awaited() {
+            if let Some(rank) = scene.load.rank(*place).filter(|_| scene.eligible.has(*place)) {
+                costs.set(*place, weights.cost(&predict(scene, *place, rank)));
+            }
         }
     }
 
@@ -74,20 +80,130 @@ impl Policy for PredictedTime {
         if let Some(temperature) = scene.ask.overrides.temperature {
             return pick_with(scene, costs, temperature);
         }
-        let (least, _) = bounds(scene, costs)?;
         let wider = 1.0 + f64::from(self.gateways.max(1)).ln();
-        pick_within(scene, costs, least * (1.0 + self.error * wider))
+        pick_within(scene, costs, costs.least() * (1.0 + self.error * wider))
     }
 
     fn terms(&self, scene: &Scene<'_>, place: Place, terms: &mut Terms) {
         let Some(rank) = scene.load.rank(place) else { return };
-        let of = predict(scene, place, rank, blocks_at_end(scene));
+        let (of, weights) = (predict(scene, place, rank), self.weights(scene));
         terms.add("queue", of.queue);
         terms.add("space", of.space);
         terms.add("sibling", of.sibling);
         terms.add("prefill", of.prefill);
-        terms.add("others", self.for_others(scene) * of.prefill);
+        terms.add("others", weights.others * of.work);
         terms.add("onboard", of.onboard);
-        terms.add("decode", self.decode_weight(scene) * of.decode);
+        terms.add("decode", weights.decode * of.decode);
     }
+}
+
+/// What the parts of a prediction weigh in one decision.
+struct Weights {
+    others: f64,
+    decode: f64,
+}
+
+impl Weights {
+    fn cost(&self, of: &Prediction) -> f64 {
+        of.wait() + of.prefill + self.others * of.work + of.onboard + self.decode * of.decode
+    }
+}
+
+/// The cost of every rank on which nothing is awaited, several at a time.
+fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
+    let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
+    let known = scene.memo.all(scene);
+    let mut own = OwnRows {
+        rows: lanes::Own::default(),
+        told_apart: true,
+        others: weights.others as f32,
+    };
+    let mut cost = [0.0; WIDTH];
+    for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
+        let eligible = scene.eligible.word(at);
+        if eligible == 0 {
+            continue;
+        }
+        own.fill(scene, known, lanes, at * WIDTH);
+        lanes.cost(now, &own.rows, (weights.decode as f32, context), &mut cost);
+        for (wide, cost) in costs.iter_mut().zip(&cost) {
+            *wide = f64::from(*cost);
+        }
+        for excluded in bits_of(!eligible) {
+            costs[excluded] = f64::INFINITY;
+        }
+    }
+}
+
+/// What some ranks beside each other compute and load themselves.
+struct OwnRows {
+    rows: lanes::Own,
+    /// Some lanes are not as those of a rank that holds nothing.
+    told_apart: bool,
+    /// What the prompt costs others, for each millisecond of it.
+    others: f32,
+}
+
+impl OwnRows {
+    /// Most ranks hold nothing of most prompts: only where someone holds something each is looked at.
+    #[inline]
+    fn fill(&mut self, scene: &Scene<'_>, known: &[Cell<Own>], lanes: &Lanes, first: usize) {
+        let kinds = scene.load.timings().len();
+        if self.told_apart {
+            self.all_alike(known);
+        }
+        let held = scene.overlap.from(first);
+        let held = &held[..held.len().min(WIDTH)];
+        let (parts, rest) = held.as_chunks::<8>();
+        for (part, of) in parts.iter().enumerate() {
+            if *of != [0; 8] || kinds > 1 {
+                self.tell_apart(part * 8, of, known, kinds, lanes);
+            }
+        }
+        self.tell_apart(parts.len() * 8, rest, known, kinds, lanes);
+        if kinds > 1 {
+            for lane in held.len()..WIDTH {
+                self.set(lane, 0, known, kinds, lanes);
+            }
+        }
+    }
+
+    /// As if nobody held anything, and all were of the first kind.
+    fn all_alike(&mut self, known: &[Cell<Own>]) {
+        let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
+        self.rows.prefill = [nothing.prefill; WIDTH];
+        self.rows.fixed = [self.fixed(nothing); WIDTH];
+        self.rows.blocks = [nothing.blocks; WIDTH];
+        self.told_apart = false;
+    }
+
+    fn tell_apart(&mut self, first: usize, of: &[u16], known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
+        for (lane, of) in of.iter().enumerate() {
+            self.set(first + lane, usize::from(*of), known, kinds, lanes);
+        }
+    }
+
+    #[inline]
+    fn fixed(&self, own: Own) -> f32 {
+        own.onboard + self.others * own.work
+    }
+
+    #[inline]
+    fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
+        let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
+        self.rows.prefill[lane] = own.prefill;
+        self.rows.fixed[lane] = self.fixed(own);
+        self.rows.blocks[lane] = own.blocks;
+        self.told_apart = true;
+    }
+}
+
+/// The numbers of the bits that are set.
+fn bits_of(word: u64) -> impl Iterator<Item = usize> {
+    let mut left = word;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros() as usize;
+        left &= left.checked_sub(1)?;
+        Some(bit)
+    })
 }

@@ -5,8 +5,9 @@ use homing_load::{Place, RankLoad};
 use crate::decision::Terms;
 use crate::policy::{Costs, Policy, Scene};
 
-/// The policy `weighted`: prefix, queue and cache usage. Default weights are those of llm-d's and the Gateway API inference
-/// extension's default profile: prefix 3, queue 2, cache usage 2.
+/// The policy `weighted`: prefix, queue and cache usage. Default weights are those of `default-plugins.yaml` in the chart
+/// `inferencepool` of the Gateway API inference extension, which llm-d's guides take over: `prefix-cache-scorer` 3, `queue-scorer` 2,
+/// `kv-cache-utilization-scorer` 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Weighted {
     /// The share of the prompt that is cached.

@@ -27,11 +27,11 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         &world,
         "time",
         &expect![[r#"
-        0/0 by time, of 3 eligible
-        > 0/0           53.43 ms = queue 26.85, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
-          1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-    "#]],
+            0/0 by time, of 3 eligible
+            > 0/0           50.72 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
+              1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+        "#]],
     );
     for _ in 0..8 {
         world.book(0, 4_000);
@@ -40,11 +40,11 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 3 eligible
-        > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          0/0          912.49 ms = queue 885.90, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
-    "#]],
+            2/0 by time, of 3 eligible
+            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              0/0          860.05 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
+        "#]],
     );
 }
 
@@ -56,22 +56,22 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         &world,
         "time",
         &expect![[r#"
-        0/0 by time, of 3 eligible
-        > 0/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          1/0          113.41 ms = queue 107.38, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
-    "#]],
+            2/0 by time, of 3 eligible
+            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              0/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              1/0          110.11 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
+        "#]],
     );
     world.now = world.now + Millis(80.0);
     check(
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 3 eligible
-        > 1/0           33.44 ms = queue 27.38, space 0.00, sibling 24.08, prefill 6.03, others 0.03, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
-          0/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-    "#]],
+            1/0 by time, of 3 eligible
+            > 1/0           30.14 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.03, others 0.03, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
+              0/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              2/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+        "#]],
     );
 }
 
@@ -113,10 +113,10 @@ fn a_full_cache_is_waited_for() {
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 2 eligible
-        > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          0/0         7933.78 ms = queue 0.00, space 7850.00, sibling 0.00, prefill 83.66, others 0.00, onboard 0.00, decode 0.13; holds 10 blocks (exact)
-    "#]],
+            1/0 by time, of 2 eligible
+            > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+              0/0         7906.50 ms = queue 1.58, space 7850.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 6.30; holds 10 blocks (exact)
+        "#]],
     );
 }
 
@@ -240,10 +240,10 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         &world,
         "time",
         &expect![[r#"
-        0/0 by time, of 1 eligible
-        > 0/0            7.08 ms = queue 0.27, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 0.00; holds 62 blocks (exact)
-          excluded: 1 unhealthy
-    "#]],
+            0/0 by time, of 1 eligible
+            > 0/0            7.02 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 0.00; holds 62 blocks (exact)
+              excluded: 1 unhealthy
+        "#]],
     );
 }
 

@@ -6,7 +6,7 @@ use homing_domain::{
 };
 use homing_index::{Answer, Copies, Index, IndexConfig};
 use homing_load::Place;
-use homing_profile::Millis;
+use homing_profile::{Millis, Polynomial, Timing};
 use homing_scheduler::policy::{NAMES, by_name};
 use homing_scheduler::{Depths, Draw, Duty, Health, Label, Overlap, Pin, Scheduler};
 use proptest::prelude::*;
@@ -39,9 +39,20 @@ fn rank() -> impl Strategy<Value = Rank> {
 }
 
 fn build(ranks: &[Rank], wait: u32) -> World {
+    build_with(ranks, wait, false)
+}
+
+/// With every third rank of another kind, if `kinds` says so.
+fn build_with(ranks: &[Rank], wait: u32, kinds: bool) -> World {
     let mut world = World::with(ranks.len() as u32, 900, |spec| {
         spec.capacity = Some(600);
         spec.max_sequences = Some(3);
+        if kinds && spec.rank.worker.0 % 3 == 0 {
+            spec.timing = Timing::Polynomial(Polynomial {
+                per_prefill_token: 0.1,
+                ..Polynomial::default()
+            });
+        }
     });
     for (at, rank) in ranks.iter().enumerate() {
         let worker = at as u32;
@@ -114,6 +125,43 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// The policy `time` works on many ranks at once; the parts of a rank's cost are worked out one by one, from its row.
+    #[test]
+    fn the_cost_of_all_at_once_is_the_sum_of_each_ones_parts(
+        ranks in prop::collection::vec(rank(), 1..150),
+        wait in 0..2_000_u32,
+        tick in any::<bool>(),
+        siblings in prop::collection::vec(0..150_u32, 0..3),
+        slow in any::<bool>(),
+    ) {
+        let mut world = build_with(&ranks, wait, slow);
+        if tick {
+            world.load.tick(world.now);
+        }
+        for sibling in siblings {
+            if (sibling as usize) < ranks.len() {
+                world.book_same(sibling);
+            }
+        }
+        let mut scheduler = Scheduler::new(by_name("time").unwrap());
+        scheduler.name_others = ranks.len();
+        let Ok(decision) = world.decide_with(&scheduler, Draw(1)) else { return Ok(()) };
+        let mut last = 0.0;
+        for candidate in std::iter::once(&decision.chosen).chain(&decision.others) {
+            let part = |name| candidate.terms.get(name);
+            let waits = part("queue").max(part("space")).max(part("sibling"));
+            let sum = waits + part("prefill") + part("others") + part("onboard") + part("decode");
+            prop_assert!((candidate.cost - sum).abs() <= 1e-4 * sum + 1e-3, "{candidate:?}: {sum}");
+            let rank = world.load.rank(candidate.place).unwrap();
+            prop_assert!((part("queue") - rank.backlog(world.now).0).abs() < 1e-9);
+            if candidate.place != decision.chosen.place {
+                prop_assert!(candidate.cost >= last, "they are in order");
+                last = candidate.cost;
+            }
+        }
+        prop_assert_eq!(decision.others.len() + 1, decision.eligible as usize);
     }
 
     /// What the scheduler reads of an answer is what the index says of each rank.

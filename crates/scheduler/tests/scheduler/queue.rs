@@ -1,6 +1,6 @@
 //! Does everyone who waits get a turn, once, and fairly?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::expect;
 use homing_domain::{RequestId, Tokens};
@@ -187,7 +187,7 @@ fn refusals_say_what_was_exceeded() {
         .assert_eq(&put(2, 600, 250.0).unwrap_err());
     expect!["all classes: waiting prompt tokens would be 950, at most 900 are allowed; try again in 100 ms"]
         .assert_eq(&put(2, 450, 1.0).unwrap_err());
-    expect!["bulk: milliseconds to the first token would be 7000, at most 5000 are allowed; try again in 7000 ms"]
+    expect!["bulk: milliseconds to the first token would be 7000, at most 5000 are allowed; try again in 2000 ms"]
         .assert_eq(&put(2, 1, 7_000.0).unwrap_err());
     expect!["request 1 waits already"].assert_eq(&put(1, 1, 1.0).unwrap_err());
     assert_eq!(put(2, 1, 10.0), Ok(()));
@@ -197,6 +197,34 @@ fn refusals_say_what_was_exceeded() {
         queue.put(waiting(9, 7, 0, 1), Millis::ZERO),
         Err(Refused::NoSuchClass(7))
     );
+}
+
+#[test]
+fn who_is_refused_is_told_when_there_is_room_at_the_pace_of_the_last_seconds() {
+    let mut spec = class("bulk", 1, Order::FirstCome);
+    spec.limits.requests = 10;
+    let mut queue = Queue::new(vec![spec], all());
+    // Ten wait; every 200 ms one goes and another comes.
+    let mut refused = None;
+    for id in 0..200_u64 {
+        let mut request = waiting(id, 0, 0, 100);
+        request.since = Time::from_millis(id as f64 * 200.0);
+        if id >= 10 && id % 50 != 49 {
+            queue.take(|_| Can::Go);
+        }
+        refused = queue.put(request, Millis(9_000.0)).err().or(refused);
+    }
+    let Some(Refused::Exceeded {
+        retry_after,
+        value,
+        limit,
+        ..
+    }) = refused
+    else {
+        panic!("ten wait already");
+    };
+    assert_eq!((value, limit), (11, 10));
+    assert!((150.0..300.0).contains(&retry_after.0), "{retry_after:?}");
 }
 
 #[derive(Clone, Debug)]
@@ -210,6 +238,7 @@ enum Op {
     },
     Take(u32),
     Cancel(u64),
+    Update(u64, u32),
     Expire(u64),
 }
 
@@ -225,23 +254,110 @@ fn op() -> impl Strategy<Value = Op> {
         3 => put.prop_map(|(class, tenant, tokens, priority, deadline)| Op::Put { class, tenant, tokens, priority, deadline }),
         2 => (0..4_u32).prop_map(Op::Take),
         1 => (0..60_u64).prop_map(Op::Cancel),
+        1 => (0..60_u64, 0..500_u32).prop_map(|(id, tokens)| Op::Update(id, tokens)),
         1 => (0..100_u64).prop_map(Op::Expire),
     ]
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Everyone has more than enough waiting: after 10,000 requests each has what its quantum says, up to 1% of everything.
+    #[test]
+    fn shares_are_those_of_the_quanta(
+        classes in prop::collection::vec(1..9_u32, 2..4),
+        // So that one request is a small part of what 10,000 take: shares are exact up to one request.
+        tenants in prop::collection::vec((1..9_u32, 50..400_u32), 2..5),
+    ) {
+        let specs = classes.iter().map(|quantum| class("c", *quantum, Order::FirstCome));
+        let mut queue = Queue::new(specs.collect(), all());
+        for (tenant, (quantum, _)) in tenants.iter().enumerate() {
+            prop_assert!(queue.set_quantum(Tenant(tenant as u32), *quantum));
+        }
+        let mut id = 0;
+        let mut put = |queue: &mut Queue, class: usize, tenant: usize| {
+            id += 1;
+            // Sizes of a tenant differ up to threefold.
+            let tokens = tenants[tenant].1 * (1 + (id % 3) as u32);
+            queue.put(waiting(id, class, tenant as u32, tokens), Millis::ZERO).unwrap();
+        };
+        for class in 0..classes.len() {
+            for tenant in 0..tenants.len() {
+                (0..3).for_each(|_| put(&mut queue, class, tenant));
+            }
+        }
+        let mut taken = vec![vec![0.0; tenants.len()]; classes.len()];
+        for _ in 0..10_000 {
+            let request = queue.take(|_| Can::Go).unwrap();
+            let (class, tenant) = (request.class, request.tenant.0 as usize);
+            taken[class][tenant] += f64::from(request.uncached.0);
+            put(&mut queue, class, tenant);
+        }
+        let total: f64 = taken.iter().flatten().sum();
+        let sum = |quanta: &mut dyn Iterator<Item = u32>| f64::from(quanta.sum::<u32>());
+        for (class, of_class) in taken.iter().enumerate() {
+            let share = of_class.iter().sum::<f64>() / total;
+            let due = f64::from(classes[class]) / sum(&mut classes.iter().copied());
+            prop_assert!((share - due).abs() < 0.01, "class {class}: {share} and not {due}: {taken:?}");
+            for (tenant, of_tenant) in of_class.iter().enumerate() {
+                let share = of_tenant / of_class.iter().sum::<f64>();
+                let due = f64::from(tenants[tenant].0) / sum(&mut tenants.iter().map(|(quantum, _)| *quantum));
+                prop_assert!((share - due).abs() < 0.01, "tenant {tenant}: {share} and not {due}: {taken:?}");
+            }
+        }
+    }
+
+    /// Whatever others put in, before and after it, a request waits for no more than one request of each tenant who waited when it
+    /// came and of each class in turn. Tenants who come anew do not pass it.
+    #[test]
+    fn nobody_starves(
+        size in 1..5_000_u32,
+        crowd in prop::collection::vec((0..40_u32, 1..2_000_u32), 0..60),
+        adversary in prop::collection::vec((any::<bool>(), 1..2_000_u32), 300),
+        victim in prop::sample::select(vec![0_u32, 1_000, u32::MAX]),
+    ) {
+        let mut queue = Queue::new(vec![class("a", 1, Order::FirstCome), class("b", 1, Order::FirstCome)], all());
+        let mut id = 0;
+        let mut put = |queue: &mut Queue, class: usize, tenant: u32, tokens: u32| {
+            id += 1;
+            queue.put(waiting(id, class, tenant, tokens), Millis::ZERO).unwrap();
+        };
+        for (tenant, tokens) in &crowd {
+            put(&mut queue, (*tenant % 2) as usize, 10 + tenant, *tokens);
+        }
+        for _ in 0..crowd.len() / 2 {
+            queue.take(|_| Can::Go);
+        }
+        let tenants: BTreeSet<u32> = crowd.iter().map(|(tenant, _)| *tenant).collect();
+        put(&mut queue, 0, victim, size);
+        // In tokens: each tenant one request, the other class as much as this one, and one request more.
+        let bound = 2 * (tenants.len() as u32 + 2) * 2_000;
+        let mut served = 0;
+        for (turn, (fresh, tokens)) in adversary.iter().cycle().enumerate() {
+            // In the victim's class tenants that nobody knows, with numbers before and after its own; in the other a greedy one.
+            let turn = turn as u32;
+            put(&mut queue, usize::from(!*fresh), if *fresh { 2_000 + turn } else { 3 }, *tokens);
+            put(&mut queue, 0, 100 + turn % 800, *tokens);
+            let request = queue.take(|_| Can::Go).unwrap();
+            if request.tenant == Tenant(victim) {
+                break;
+            }
+            served += request.uncached.0;
+            prop_assert!(served <= bound, "{served} tokens went before it, at most {bound} should");
+        }
+    }
+
     #[test]
     fn each_request_leaves_exactly_once(ops in prop::collection::vec(op(), 0..120)) {
         let mut queue = Queue::new(vec![class("a", 3, Order::FirstCome), class("b", 1, Order::FirstCome)], all());
-        let mut inside: BTreeSet<String> = BTreeSet::new();
-        let mut tokens = 0;
+        queue.set_quantum(Tenant(1), 4);
+        let mut inside: BTreeMap<String, u64> = BTreeMap::new();
         for (id, op) in ops.into_iter().enumerate() {
             let gone = match op {
                 Op::Put { class, tenant, tokens: of, priority, deadline } => {
                     let mut request = waiting(id as u64, class, tenant, of);
                     (request.priority, request.deadline) = (priority, deadline.map(Time));
-                    inside.insert(request.id.to_string());
-                    tokens += u64::from(of);
+                    inside.insert(request.id.to_string(), u64::from(of));
                     queue.put(request, Millis::ZERO).unwrap();
                     Vec::new()
                 }
@@ -253,6 +369,14 @@ proptest! {
                     taken.into_iter().collect()
                 }
                 Op::Cancel(id) => queue.cancel(&RequestId::new(id.to_string())).into_iter().collect(),
+                Op::Update(id, tokens) => {
+                    let known = inside.get_mut(&id.to_string());
+                    prop_assert_eq!(queue.update(&RequestId::new(id.to_string()), Tokens(tokens)), known.is_some());
+                    if let Some(known) = known {
+                        *known = u64::from(tokens);
+                    }
+                    Vec::new()
+                }
                 Op::Expire(now) => {
                     let gone = queue.expire(Time(now));
                     prop_assert!(gone.iter().all(|request| request.deadline.is_some_and(|at| at <= Time(now))));
@@ -260,13 +384,13 @@ proptest! {
                 }
             };
             for request in gone {
-                prop_assert!(inside.remove(request.id.as_str()), "{:?} left twice", request);
-                tokens -= u64::from(request.uncached.0);
+                let known = inside.remove(request.id.as_str());
+                prop_assert_eq!(known, Some(u64::from(request.uncached.0)), "{:?} left twice", request);
             }
-            prop_assert_eq!((queue.len(), queue.tokens()), (inside.len(), tokens));
+            prop_assert_eq!((queue.len(), queue.tokens()), (inside.len(), inside.values().sum()));
         }
         for id in taken(&mut queue) {
-            prop_assert!(inside.remove(&id));
+            prop_assert!(inside.remove(&id).is_some());
         }
         prop_assert!(inside.is_empty() && queue.is_empty() && queue.tokens() == 0);
     }

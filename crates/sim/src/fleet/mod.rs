@@ -19,6 +19,7 @@ mod calls;
 mod check;
 pub mod faults;
 mod log;
+pub mod policy;
 mod record;
 mod routers;
 mod serve;
@@ -32,6 +33,7 @@ pub mod world;
 
 pub use check::{Check, Violation};
 pub use faults::{Fault, FaultKind};
+pub use policy::PolicyError;
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
 pub use world::{Care, Outcome, World, WorldError};

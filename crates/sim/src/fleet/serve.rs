@@ -122,8 +122,18 @@ impl<I: Traffic> World<I> {
         question.wanted.tried.clone_from(&call.tried);
         (question.class, question.tenant) = (call.class, call.tenant);
         question.deadline = call.deadline;
+        if call.attempt == 0 {
+            let worker = usize::try_from(number.0)
+                .ok()
+                .and_then(|number| self.assigned.get(number));
+            let pin = |worker: &u32| Pin {
+                worker: WorkerId(*worker),
+                dp: None,
+            };
+            question.wanted.pinned = worker.map(pin);
+        }
         let router = call.router;
-        if self.setup.routers.policy == "direct" {
+        if self.setup.routers.policy == "direct" && self.assigned.is_empty() {
             // Somebody else chose.
             let worker = WorkerId(self.rng.below(self.workers.len() as u64) as u32);
             question.wanted.pinned = Some(Pin { worker, dp: None });

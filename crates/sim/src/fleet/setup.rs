@@ -84,7 +84,7 @@ pub struct RouterSetup {
     pub count: u32,
     /// What each is; its seed is changed for each.
     pub config: RouterConfig,
-    /// Their policy, by name.
+    /// Their policy, by name, with weights if it has any (see [`super::policy`]).
     pub policy: String,
     /// What they believe of the engines.
     pub timing: Timing,
@@ -121,6 +121,17 @@ pub(crate) struct Drawn {
 }
 
 impl FleetSetup {
+    /// How many times as fast as its timing says the worker of this number is.
+    pub(crate) fn speed(&self, number: u32) -> f64 {
+        1.0 / self.worker(number).slowdown
+    }
+
+    /// Tokens that the cache of one worker has room for.
+    pub fn cache_tokens(&self) -> u64 {
+        let engine = &self.workers.engine;
+        u64::from(engine.blocks.0) * u64::from(engine.ranks) * u64::from(engine.block_size.get())
+    }
+
     /// What the worker of this number really is.
     pub(crate) fn worker(&self, number: u32) -> Drawn {
         let of = &self.workers.disparity;

@@ -7,7 +7,6 @@ use homing_domain::{AdapterName, WorkerId};
 use homing_engine::Outcome as Step;
 use homing_profile::{Millis, Time};
 use homing_scheduler::Decision;
-use homing_scheduler::policy::UnknownPolicy;
 use homing_scheduler::queue::Tenant;
 use homing_trace::{Agenda, AgendaError, Conversations, Traffic, UnknownSession};
 use rustc_hash::FxHashMap;
@@ -15,6 +14,7 @@ use rustc_hash::FxHashMap;
 use super::calendar::{Calendar, Due};
 use super::calls::{Booked, Call, CallNo};
 use super::check::{Check, Memory, Violation};
+use super::policy::PolicyError;
 use super::record::{Record, mixed};
 use super::routers::{Node, millis};
 use super::setup::FleetSetup;
@@ -40,9 +40,9 @@ const SESSIONS: usize = 1 << 20;
 /// Why a world cannot be, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The policy is unknown.
+    /// There is no such policy.
     #[error(transparent)]
-    Policy(#[from] UnknownPolicy),
+    Policy(#[from] PolicyError),
     /// The engines cannot be.
     #[error("the engines cannot be so: {0}")]
     Engine(#[from] homing_engine::ConfigError),
@@ -127,6 +127,8 @@ pub struct World<I> {
     pub(crate) calls: FxHashMap<CallNo, Call>,
     pub(crate) decided: BTreeMap<CallNo, Decision>,
     pub(crate) decisions: Decisions,
+    /// Where requests must go at first, by their number.
+    pub(crate) assigned: Arc<[u32]>,
     pub(crate) rng: Rng,
     pub(crate) memory: Memory,
     pub(crate) log: super::log::Log,
@@ -167,6 +169,7 @@ impl<I: Traffic> World<I> {
             calls: FxHashMap::default(),
             decided: BTreeMap::new(),
             decisions: Decisions::Dropped,
+            assigned: Arc::default(),
             rng: Rng::new(setup.seed),
             memory: Memory::default(),
             log: super::log::Log::default(),
@@ -219,6 +222,13 @@ impl<I: Traffic> World<I> {
     #[must_use]
     pub fn with_decisions(mut self) -> Self {
         self.decisions = Decisions::Kept;
+        self
+    }
+
+    /// Names the workers that requests must go to at first, in the order of arrival; those beyond the list are free to go anywhere.
+    #[must_use]
+    pub fn with_assignment(mut self, workers: Arc<[u32]>) -> Self {
+        self.assigned = workers;
         self
     }
 

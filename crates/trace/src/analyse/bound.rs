@@ -30,16 +30,13 @@ pub fn mean_first_token_bound(jobs: &[(Time, Millis)]) -> Option<Millis> {
             continue;
         };
         let end = now.saturating_add(left);
-        match arrivals.next_if(|(at, _)| *at < end) {
-            Some((at, work)) => {
-                open.push(Reverse((end - at, arrived)));
-                open.push(Reverse((work, at)));
-                now = at;
-            }
-            None => {
-                now = end;
-                waited += u128::from(end - arrived);
-            }
+        if let Some((at, work)) = arrivals.next_if(|(at, _)| *at < end) {
+            open.push(Reverse((end - at, arrived)));
+            open.push(Reverse((work, at)));
+            now = at;
+        } else {
+            now = end;
+            waited += u128::from(end - arrived);
         }
     }
     (!jobs.is_empty()).then(|| Millis(waited as f64 / jobs.len() as f64 / 1e6))

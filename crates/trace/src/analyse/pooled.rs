@@ -96,6 +96,25 @@ impl Accesses {
         self.distinct as u64
     }
 
+    /// The most blocks at one moment that were used before and are used again: more room than this is of no use.
+    pub fn working_set(&self) -> u64 {
+        let mut change = vec![0_i64; self.requests.len() + 1];
+        let mut start = 0;
+        for (at, request) in self.requests.iter().enumerate() {
+            for next in self.next[start..request.end].iter().filter(|next| **next != NEVER) {
+                change[at] += 1;
+                change[*next as usize] -= 1;
+            }
+            start = request.end;
+        }
+        let (mut now, mut most) = (0, 0);
+        for change in change {
+            now += change;
+            most = most.max(now);
+        }
+        most.unsigned_abs()
+    }
+
     /// What one cache of so many blocks could have held.
     pub fn pooled(&self, capacity: u64) -> Pooled {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
@@ -164,14 +183,14 @@ mod tests {
     const SIZE: BlockSize = BlockSize::new(4).expect("not zero");
 
     /// A request of blocks, each a content of its own, and one token more, so that all blocks can be cached.
-    fn request(blocks: &[u64]) -> Result<Request, TraceError> {
+    fn request(blocks: &[u64]) -> Request {
         let segment = |(content, length)| Segment {
             content: ContentId(content),
             length: Tokens(length),
         };
         let blocks = blocks.iter().map(|&block| (block, SIZE.get())).chain([(99, 1)]);
         let prompt = Prompt::fresh(blocks.map(segment).collect::<Vec<_>>());
-        Ok(Request::at(Time::ZERO, prompt, Tokens(1)))
+        Request::at(Time::ZERO, prompt, Tokens(1))
     }
 
     /// The most leading blocks that can be found, over all ways to keep prefixes of what was there. Blocks are named by their whole
@@ -205,7 +224,7 @@ mod tests {
             requests in prop::collection::vec(prop::collection::vec(0..2_u64, 1..4), 1..5),
             capacity in 0..4_usize,
         ) {
-            let accesses = Accesses::of(requests.iter().map(|blocks| request(blocks)), SIZE).unwrap();
+            let accesses = Accesses::of(requests.iter().map(|blocks| Ok(request(blocks))), SIZE).unwrap();
             let pooled = accesses.pooled(capacity as u64);
             let most = brute_force(&requests, &BTreeSet::new(), capacity);
             prop_assert_eq!(pooled.cached_tokens, most as u64 * u64::from(SIZE.get()));
@@ -215,12 +234,14 @@ mod tests {
         fn a_cache_for_everything_is_as_good_as_one_without_end_and_a_smaller_one_never_better(
             requests in prop::collection::vec(prop::collection::vec(0..3_u64, 0..6), 1..40),
         ) {
-            let traffic = || requests.iter().map(|blocks| request(blocks));
+            let traffic = || requests.iter().map(|blocks| Ok(request(blocks)));
             let accesses = Accesses::of(traffic(), SIZE).unwrap();
             let infinite = super::super::Summary::of(traffic(), SIZE, |_| homing_profile::Millis::ZERO).unwrap();
             let all = accesses.pooled(accesses.distinct_blocks());
             prop_assert_eq!(all.cached_tokens, infinite.cached_tokens);
             prop_assert_eq!(all.prompt_tokens, infinite.prompt_tokens);
+            let enough = accesses.pooled(accesses.working_set());
+            prop_assert_eq!(enough.cached_tokens, infinite.cached_tokens);
             let mut less = 0;
             for capacity in 0..=accesses.distinct_blocks() {
                 let tokens = accesses.pooled(capacity).cached_tokens;

@@ -8,7 +8,7 @@ use homing_profile::{Millis, Time};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Place, Row, name, nanos, tokens};
+use super::{Place, Row, name, nanos, object, tokens};
 use crate::content::{ContentId, Origin, Prompt, Segment};
 use crate::error::Problem;
 use crate::request::{Client, Request, SessionId};
@@ -81,7 +81,7 @@ impl Parser {
     }
 
     pub(super) fn row(&self, line: &[u8], number: u64) -> Result<Row, Problem> {
-        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| Problem::Json(error.to_string()))?;
+        let line: Line<'_> = object(line)?;
         let input = tokens("input_length", line.input_length)?;
         let session = line.session_id.as_ref().map(|name| SessionId::named(&name.text()));
         let at = line.timestamp.map(|at| nanos("timestamp", at)).transpose()?;

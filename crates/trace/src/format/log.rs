@@ -15,7 +15,7 @@ use homing_domain::{AdapterName, BlockKey, BlockSize, Tokens};
 use homing_profile::{Millis, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{LogSessions, MAX_SESSIONS, Place, Row, name, tokens};
+use super::{LogSessions, MAX_SESSIONS, Place, Row, name, object, tokens};
 use crate::content::{ContentId, Origin, Prompt, Segment};
 use crate::error::Problem;
 use crate::recent::Recent;
@@ -110,7 +110,7 @@ impl LogRecord {
 
     /// The record of a line.
     pub fn decode(line: &[u8]) -> Result<Self, Problem> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| Problem::Json(error.to_string()))?;
+        let line: Line = object(line)?;
         if line.homing != VERSION {
             return Err(Problem::value("homing", &line.homing.to_string(), "version 1"));
         }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use homing_domain::{BlockSize, Tokens};
 use homing_profile::{Millis, Time};
+use serde::Deserialize;
 
 use crate::content::{Prompt, Start};
 use crate::error::{Problem, TraceError};
@@ -345,6 +346,15 @@ impl PartialEq for Waiting {
 }
 
 impl Eq for Waiting {}
+
+/// The object that a line of JSON is.
+fn object<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, Problem> {
+    // A list of values without names would be taken for an object.
+    if line.first() != Some(&b'{') {
+        return Err(Problem::Json("expected an object, which begins with {".to_owned()));
+    }
+    serde_json::from_slice(line).map_err(|error| Problem::Json(error.to_string()))
+}
 
 /// A number of tokens that is believed.
 fn tokens(field: &'static str, value: u64) -> Result<Tokens, Problem> {

@@ -93,45 +93,41 @@ pub enum Shift {
     Around(Millis),
 }
 
-/// `copies` copies at once. `open` begins the trace anew; it is called once for each copy, and twice with [`Shift::Around`].
+/// `copies` copies at once. `open` begins the trace anew; it is called once for each copy, and twice with [`Shift::Around`]:
+/// what opens a trace that is in memory anew is cheap.
 pub fn superpose<I, F>(copies: u32, shift: Shift, mut open: F) -> Result<Superpose<I>, TraceError>
 where
     I: Traffic,
     F: FnMut() -> Result<I, TraceError>,
 {
-    let mut sources = Vec::new();
+    let mut passes = Vec::new();
     for copy in 0..u64::from(copies) {
-        let passes = match shift {
-            Shift::Ahead(by) => vec![Pass::new(open()?, Part::All, by.nanos().saturating_mul(copy))],
-            Shift::Around(period) => around(period.nanos(), copy, u64::from(copies), &mut open)?,
-        };
-        sources.push(passes);
+        let (number, of) = (copy, u64::from(copies));
+        match shift {
+            Shift::Ahead(by) => {
+                let offset = by.nanos().saturating_mul(copy);
+                passes.push(Pass::new(open()?, number, Part::All, offset));
+            }
+            Shift::Around(period) => {
+                let period = period.nanos();
+                let offset = (u128::from(period) * u128::from(copy) / u128::from(of)) as u64;
+                let cut = Time(period - offset);
+                passes.push(Pass::new(open()?, number, Part::Before(cut), offset));
+                passes.push(Pass::new(open()?, number, Part::From(cut), 0));
+            }
+        }
     }
-    Ok(Superpose::new(sources))
+    Ok(Superpose::new(passes, u64::from(copies)))
 }
 
 /// Several traces at once, which share nothing.
 pub fn merge<I: Traffic>(traces: impl IntoIterator<Item = I>) -> Superpose<I> {
-    let whole = |trace| vec![Pass::new(trace, Part::All, 0)];
-    Superpose::new(traces.into_iter().map(whole).collect())
-}
-
-/// The passes of a copy, the last first.
-fn around<I: Traffic>(
-    period: u64,
-    copy: u64,
-    copies: u64,
-    open: &mut impl FnMut() -> Result<I, TraceError>,
-) -> Result<Vec<Pass<I>>, TraceError> {
-    let shift = (u128::from(period) * u128::from(copy) / u128::from(copies)) as u64;
-    let cut = period - shift;
-    if shift == 0 {
-        return Ok(vec![Pass::new(open()?, Part::All, 0)]);
-    }
-    Ok(vec![
-        Pass::new(open()?, Part::Before(Time(cut)), shift),
-        Pass::new(open()?, Part::From(Time(cut)), 0),
-    ])
+    let traces = (0..).zip(traces);
+    let passes: Vec<_> = traces
+        .map(|(number, trace)| Pass::new(trace, number, Part::All, 0))
+        .collect();
+    let copies = passes.len() as u64;
+    Superpose::new(passes, copies)
 }
 
 /// What a pass takes of a trace, with all that extends it.
@@ -146,15 +142,18 @@ enum Part {
 #[derive(Debug)]
 struct Pass<I> {
     traffic: I,
+    /// The copy that it is of.
+    number: u64,
     part: Part,
     offset: u64,
     sessions: Recent<()>,
 }
 
 impl<I: Traffic> Pass<I> {
-    fn new(traffic: I, part: Part, offset: u64) -> Self {
+    fn new(traffic: I, number: u64, part: Part, offset: u64) -> Self {
         Self {
             traffic,
+            number,
             part,
             offset,
             sessions: Recent::new(MAX_SESSIONS),
@@ -189,38 +188,34 @@ impl<I: Traffic> Pass<I> {
 /// See [`superpose`].
 #[derive(Debug)]
 pub struct Superpose<I> {
-    /// The passes of each copy that are not over, the last first.
-    sources: Vec<Vec<Pass<I>>>,
+    passes: Vec<Pass<I>>,
+    copies: u64,
+    /// The next request of each pass.
     heads: BinaryHeap<Reverse<Head>>,
-    /// Copies of which nothing was read yet: they are the last ones.
-    unopened: usize,
+    /// Passes of which nothing was read yet: they are the last ones.
+    unread: usize,
 }
 
 impl<I: Traffic> Superpose<I> {
-    fn new(sources: Vec<Vec<Pass<I>>>) -> Self {
+    fn new(passes: Vec<Pass<I>>, copies: u64) -> Self {
         Self {
-            unopened: sources.len(),
-            sources,
+            unread: passes.len(),
+            passes,
+            copies,
             heads: BinaryHeap::new(),
         }
     }
 
-    /// Reads the next request of a copy.
-    fn refill(&mut self, copy: usize) {
-        let copies = self.sources.len() as u64;
-        let passes = &mut self.sources[copy];
-        while let Some(pass) = passes.last_mut() {
-            if let Some(result) = pass.next() {
-                let head = Head {
-                    // An error comes at once.
-                    time: result.as_ref().map_or(0, |request| request.arrival.earliest().0),
-                    copy,
-                    result: result.map(|request| request.copied(copies, copy as u64)),
-                };
-                self.heads.push(Reverse(head));
-                return;
-            }
-            passes.pop();
+    /// Reads the next request of a pass.
+    fn refill(&mut self, pass: usize) {
+        let number = self.passes[pass].number;
+        if let Some(result) = self.passes[pass].next() {
+            self.heads.push(Reverse(Head {
+                // An error comes at once.
+                time: result.as_ref().map_or(0, |request| request.arrival.earliest().0),
+                pass,
+                result: result.map(|request| request.copied(self.copies, number)),
+            }));
         }
     }
 }
@@ -229,27 +224,27 @@ impl<I: Traffic> Iterator for Superpose<I> {
     type Item = Result<Request, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.unopened > 0 {
-            self.unopened -= 1;
-            self.refill(self.unopened);
+        while self.unread > 0 {
+            self.unread -= 1;
+            self.refill(self.unread);
         }
         let Reverse(head) = self.heads.pop()?;
-        self.refill(head.copy);
+        self.refill(head.pass);
         Some(head.result)
     }
 }
 
-/// The next request of a copy. Ordered by time, then by copy.
+/// The next request of a pass. Ordered by time, then by pass.
 #[derive(Debug)]
 struct Head {
     time: u64,
-    copy: usize,
+    pass: usize,
     result: Result<Request, TraceError>,
 }
 
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> Ordering {
-        (self.time, self.copy).cmp(&(other.time, other.copy))
+        (self.time, self.pass).cmp(&(other.time, other.pass))
     }
 }
 

@@ -1,0 +1,20 @@
+//! Which tokens is a text, and which text are tokens? As the engine does it, from the files of its model.
+//!
+//! - [`Tokenizer`]: read from a folder with a `tokenizer.json`; encodes and decodes; start here;
+//! - [`Incremental`]: the text of tokens that come one by one;
+//! - [`LoadError`], [`EncodeError`]: what can go wrong.
+//!
+//! **Invariant:** pieces of text that were given out one by one are together the text of all tokens, and none of them ends
+//! within a character.
+//!
+//! Cost: a tokenizer of 150,000 words takes about half a second to read and some tens of megabytes; it is shared by reference.
+//!
+//! It knows no chat templates, and makes no connection: what is not in the folder is not there.
+
+mod error;
+mod incremental;
+mod tokenizer;
+
+pub use error::{EncodeError, LoadError};
+pub use incremental::Incremental;
+pub use tokenizer::{Marks, Tokenizer};
