@@ -82,6 +82,7 @@ impl Desk {
         self.untried = false;
         let mut tries = TRIES;
         let mut sieve = std::mem::take(&mut sight.sieve);
+        sieve.renew();
         while !self.queue.is_empty() && self.some_rank_starts(now) {
             let (core, parked, within) = (&self.core, &self.parked, self.start_within);
             let mut found = None;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homing_domain::{BlockKey, RankId, RequestId, Tokens};
+use homing_domain::{BlockKey, ModelName, RankId, RequestId, Tokens};
 use homing_index::{Answer, Reader};
 use homing_load::{Booking, End, Heard, Load, Place, Ticket};
 use homing_profile::{Millis, Time};
@@ -13,8 +13,8 @@ use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::queue::Queue;
 use homing_scheduler::{
-    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, RankFacts, Refusal, Reuse, Room, Scheduler,
-    View,
+    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Phase, Policy, RankFacts, Refusal, Reuse, Room,
+    Scheduler, View,
 };
 use rustc_hash::FxHashMap;
 
@@ -163,6 +163,16 @@ pub(crate) struct Desk {
 #[derive(Debug, Default)]
 pub(crate) struct Sieve {
     eligible: Bits,
+    /// What was found for requests without wishes of this model that need so many blocks or more. It becomes no better by
+    /// letting others go.
+    known: Option<(ModelName, u64, Outlook)>,
+}
+
+impl Sieve {
+    /// Something changed.
+    pub(crate) fn renew(&mut self) {
+        self.known = None;
+    }
 }
 
 /// Whether a request that waits could begin, as far as can be said without looking anything up.
@@ -270,8 +280,13 @@ impl Core {
 
     /// Whether a request could begin. Costs much less than to decide where.
     pub(crate) fn outlook(&self, now: Time, question: &Question, within: Millis, sieve: &mut Sieve) -> Outlook {
-        self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
         let blocks = self.blocks_at_end(question);
+        let plain = question.phase == Phase::Whole && question.adapter.is_none() && question.wanted.is_anybody();
+        let known = sieve.known.as_ref().filter(|_| plain);
+        if let Some((_, _, outlook)) = known.filter(|(model, least, _)| *model == question.model && *least <= blocks) {
+            return *outlook;
+        }
+        self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
         let mut outlook = Outlook::Waits;
         for rank in sieve.eligible.places().filter_map(|place| self.load.rank(place)) {
             let starts = |blocks| rank.backlog(now).0.max(rank.space_wait(blocks).0) <= within.0;
@@ -281,6 +296,10 @@ impl Core {
             if outlook == Outlook::Waits && starts(0) {
                 outlook = Outlook::Perhaps;
             }
+        }
+        if plain && outlook != Outlook::Starts {
+            let least = if outlook == Outlook::Waits { 0 } else { blocks };
+            sieve.known = Some((question.model.clone(), least, outlook));
         }
         outlook
     }

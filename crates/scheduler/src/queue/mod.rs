@@ -206,13 +206,13 @@ impl Queue {
                 blocked.push(at);
                 continue;
             };
-            let mut quantum = self.quanta.get(&tenant).copied().unwrap_or(1);
-            if planted!(self.bug, TenantNotCharged) {
-                quantum = u32::MAX;
-            }
+            let quantum = self.quanta.get(&tenant).copied().unwrap_or(1);
             let class = &mut self.classes[at];
             self.level = class.taken.0;
-            let cost = class.charge(tenant, rank, quantum);
+            let cost = class.cost(tenant, rank);
+            if !planted!(self.bug, TenantNotCharged) {
+                class.charge(tenant, cost, quantum);
+            }
             let one = planted!(self.bug, QuantumIgnored);
             class.taken.0 += cost / f64::from(if one { 1 } else { class.spec.quantum.max(1) });
             // Who could not go keeps what it has and gains nothing on those who went.
