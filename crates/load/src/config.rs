@@ -31,6 +31,9 @@ pub struct LoadConfig {
     pub output_blocks: Track,
     /// In so long all blocks in use are assumed to be released where nothing was observed yet.
     pub turnover: Millis,
+    /// A mistake to make on purpose, for tests that must find it.
+    #[cfg(any(test, feature = "testing"))]
+    pub bug: Option<crate::Bug>,
 }
 
 impl LoadConfig {
@@ -45,6 +48,8 @@ impl LoadConfig {
             prompt_blocks: Track::On,
             output_blocks: Track::On,
             turnover: Millis(10_000.0),
+            #[cfg(any(test, feature = "testing"))]
+            bug: None,
         }
     }
 }

@@ -29,8 +29,9 @@ pub struct Lanes {
     head: Row,
     /// When it was begun, after the base.
     head_since: Row,
-    /// Blocks that are free.
+    /// Blocks that are free, and those in use: nobody waits for more than these.
     free: Row,
+    used: Row,
     /// Until a block is released.
     block_ms: Row,
     /// Until there is a place among the sequences.
@@ -81,7 +82,8 @@ impl Lanes {
             let limit = greater(overdue * self.head[at], grace);
             let done = lesser(elapsed, self.head[at]);
             let done = if elapsed > limit { 0.0 } else { done };
-            let space = greater(own.blocks[at] - self.free[at], 0.0) * self.block_ms[at];
+            let missing = lesser(own.blocks[at] - self.free[at], self.used[at]);
+            let space = greater(missing, 0.0) * self.block_ms[at];
             let wait = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
             let prefill = own.prefill[at] * self.factor[at];
             let decode = weight * (self.decode_base[at] + self.decode_token[at] * context);
@@ -111,6 +113,7 @@ impl Lanes {
             u32::MAX => ENDLESS,
             capacity => capacity as f32 - rank.used_blocks() as f32,
         };
+        self.used[at] = rank.used_blocks() as f32;
         self.block_ms[at] = rank.block_ms;
         let over = (u64::from(rank.all_requests()) + 1).saturating_sub(u64::from(rank.max_sequences));
         self.place_wait[at] = over as f32 * rank.sequence_ms;
@@ -129,6 +132,7 @@ impl Default for Lanes {
             head: row,
             head_since: row,
             free: row,
+            used: row,
             block_ms: row,
             place_wait: row,
             factor: row,

@@ -23,6 +23,7 @@
 //! It decides nothing, reads no clock, and does not know which requests wait to be booked.
 
 pub mod booking;
+mod bugs;
 mod cold;
 pub mod config;
 pub mod lanes;
@@ -35,6 +36,8 @@ pub mod report;
 mod transitions;
 
 pub use booking::{Booking, Counters, End, Heard, LoadError, Place, PromptWork, Ticket};
+#[cfg(any(test, feature = "testing"))]
+pub use bugs::Bug;
 pub use config::{LoadConfig, RankSpec, Track};
 pub use lanes::{Lanes, Row, Since};
 pub use load::Load;

@@ -5,6 +5,7 @@ use homing_profile::{Time, Timing};
 use rustc_hash::FxHashMap;
 
 use crate::booking::{Booking, Counters, End, Heard, LoadError, Place, Ticket};
+use crate::bugs::planted;
 use crate::cold::{Busy, Cold, Released, same_timing};
 use crate::config::{LoadConfig, RankSpec, Track};
 use crate::lanes::{Lanes, Since, WIDTH, after};
@@ -212,7 +213,19 @@ impl Load {
         if self.hear(ticket, now).is_none() {
             return Heard::Stranger;
         }
+        if planted!(self.config.bug, FailureKeepsBooking) && end == End::Failed {
+            return Heard::News;
+        }
+        let cancelled = planted!(self.config.bug, CancelKeepsTokens) && end == End::Cancelled;
+        let kept = self
+            .ledger
+            .get(ticket.at)
+            .filter(|entry| cancelled && entry.stage == Stage::Prefill);
+        let kept = kept.map(|entry| (entry.place as usize, u64::from(entry.uncached)));
         self.release(ticket.at, now);
+        if let Some((place, tokens)) = kept {
+            self.ranks[place].ahead.tokens += tokens;
+        }
         match end {
             End::Finished => self.counters.finished += 1,
             End::Failed => self.counters.failed += 1,
@@ -227,7 +240,13 @@ impl Load {
         let mut expired = Vec::new();
         while let Some(at) = self.heard.first() {
             let Some(entry) = self.ledger.get(at) else { break };
-            if now.since(entry.heard).0 < self.config.lease.0 {
+            let shortened = planted!(self.config.bug, LeaseShortened);
+            let lease = if shortened {
+                self.config.lease.0 / 8.0
+            } else {
+                self.config.lease.0
+            };
+            if now.since(entry.heard).0 < lease {
                 break;
             }
             expired.push(entry.named(at));

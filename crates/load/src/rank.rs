@@ -258,7 +258,9 @@ impl RankLoad {
     /// How long a request that needs `blocks` more waits until there is room, and a place among the sequences.
     #[inline]
     pub fn space_wait(&self, blocks: u64) -> Millis {
-        let missing = (self.used_blocks() + blocks).saturating_sub(u64::from(self.capacity));
+        // One that needs more than there is begins when nothing else is in use: engines cut off what does not fit.
+        let capacity = u64::from(self.capacity);
+        let missing = (self.used_blocks() + blocks.min(capacity)).saturating_sub(capacity);
         let over = (u64::from(self.all_requests()) + 1).saturating_sub(u64::from(self.max_sequences));
         let (space, place) = (
             missing as f64 * f64::from(self.block_ms),

@@ -55,10 +55,17 @@ impl Reported {
         };
         let fresh = (1.0 - now.since(last.at).0 / fade.0.max(1.0)).max(0.0);
         let part = |count: u32| (f64::from(count) * fresh).round() as u32;
+        let (waiting, running) = (part(self.others.waiting), part(self.others.running));
+        // Blocks of nobody are ours, counted a little differently: they will be free when ours are.
+        let blocks = if waiting + running > 0 {
+            part(self.others.blocks)
+        } else {
+            0
+        };
         Others {
-            waiting: part(self.others.waiting),
-            running: part(self.others.running),
-            blocks: part(self.others.blocks),
+            waiting,
+            running,
+            blocks,
         }
     }
 }
@@ -93,6 +100,23 @@ mod tests {
         );
         assert_eq!((at(6_000.0).waiting, at(6_000.0).blocks), (1, 25));
         assert_eq!(at(11_000.0), Others::default());
+    }
+
+    #[test]
+    fn blocks_of_nobody_are_not_those_of_others() {
+        let mut reported = Reported::default();
+        let report = Report {
+            running: 1,
+            used_blocks: 12,
+            ..Report::default()
+        };
+        let ours = Others {
+            running: 1,
+            blocks: 10,
+            ..Others::default()
+        };
+        reported.take(report, ours);
+        assert_eq!(reported.others(Time::ZERO, Millis(1_000.0)), Others::default());
     }
 
     #[test]

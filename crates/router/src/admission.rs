@@ -9,43 +9,45 @@ use homing_domain::Tokens;
 use homing_profile::{Millis, Time};
 use homing_scheduler::queue::{Can, Waiting};
 
-use crate::desk::{Considered, Desk, Readers, Sight};
+use crate::bugs::planted;
+use crate::desk::{Considered, Desk, Outlook, Readers, Sight};
 use crate::question::{Effect, Question, Turned, Verdict};
 
-/// Requests that are tried in vain before those behind them have to wait for the next change.
+/// Requests that might fit if enough of their prompt is in use already are tried in vain so often; those behind them that need
+/// that have to wait for the next change, and others do not.
 const TRIES: u32 = 4;
 
 impl Desk {
     /// A request wants to go.
-    pub(crate) fn ask(&mut self, now: Time, question: Question, readers: &Readers, sight: &mut Sight) -> Verdict {
-        let considered = match self.core.consider(now, &question, self.start_within, sight) {
+    pub(crate) fn ask(&mut self, now: Time, mut question: Question, readers: &Readers, sight: &mut Sight) -> Verdict {
+        if planted!(self.core.bug, TriedForgotten) {
+            question.wanted.tried.clear();
+        }
+        let mut considered = match self.core.consider(now, &question, self.start_within, sight) {
             Ok(considered) => considered,
             Err(refusal) => return Verdict::Turned(refusal.into()),
         };
-        // Those who wait and were tried cannot go. If some were not, this one is not tried before them.
+        if considered.can_start && !self.queue.is_empty() {
+            // Whoever waits goes first: since it was tried last, time has passed. What is left after that is this one's.
+            self.admit(now, readers, sight);
+            readers.look_up(&question.keys, sight);
+            considered = match self.core.consider(now, &question, self.start_within, sight) {
+                Ok(considered) => considered,
+                Err(refusal) => return Verdict::Turned(refusal.into()),
+            };
+        }
         if considered.can_start && !self.untried {
             return match self.go(now, &question, considered.decision, sight) {
                 Ok(routed) => Verdict::Go(Box::new(routed)),
                 Err(turned) => Verdict::Turned(turned),
             };
         }
-        let id = question.id.clone();
-        if self.core.load.find(&id).is_some() {
-            return Verdict::Turned(homing_load::LoadError::LiveId(id).into());
+        if self.core.load.find(&question.id).is_some() {
+            return Verdict::Turned(homing_load::LoadError::LiveId(question.id).into());
         }
-        if let Err(turned) = self.park(now, question, &considered) {
-            return Verdict::Turned(turned);
-        }
-        if !self.untried {
-            return Verdict::Wait;
-        }
-        let before = self.effects.len();
-        self.admit(now, readers, sight);
-        let its_own = |effect: &Effect| matches!(effect, Effect::Go { id: gone, .. } if *gone == id);
-        let at = self.effects.iter().skip(before).position(its_own);
-        match at.and_then(|at| self.effects.remove(before + at)) {
-            Some(Effect::Go { routed, .. }) => Verdict::Go(routed),
-            _ => Verdict::Wait,
+        match self.park(now, question, &considered) {
+            Ok(()) => Verdict::Wait,
+            Err(turned) => Verdict::Turned(turned),
         }
     }
 
@@ -55,12 +57,13 @@ impl Desk {
         let cached = self.core.spared(question.prompt, chosen.depths.spared());
         let uncached = Tokens(question.prompt.0 - cached.0);
         let latest = now + self.most_wait;
+        let asked = question.deadline.filter(|_| !planted!(self.core.bug, DeadlineIgnored));
         let waiting = Waiting {
             id: question.id.clone(),
             class: question.class,
             tenant: question.tenant,
             priority: question.priority,
-            deadline: Some(question.deadline.map_or(latest, |deadline| deadline.min(latest))),
+            deadline: Some(asked.map_or(latest, |deadline| deadline.min(latest))),
             jump: question.jump,
             uncached,
             since: now,
@@ -78,6 +81,8 @@ impl Desk {
     pub(crate) fn admit(&mut self, now: Time, readers: &Readers, sight: &mut Sight) {
         self.untried = false;
         let mut tries = TRIES;
+        let mut sieve = std::mem::take(&mut sight.sieve);
+        sieve.renew();
         while !self.queue.is_empty() && self.some_rank_starts(now) {
             let (core, parked, within) = (&self.core, &self.parked, self.start_within);
             let mut found = None;
@@ -86,9 +91,14 @@ impl Desk {
                 let Some(question) = parked.get(&waiting.id) else {
                     return Can::Wait;
                 };
-                if tries == 0 {
-                    untried = true;
-                    return Can::Wait;
+                match core.outlook(now, question, within, &mut sieve) {
+                    Outlook::Starts => (),
+                    Outlook::Perhaps if tries > 0 => tries -= 1,
+                    Outlook::Perhaps => {
+                        untried = true;
+                        return Can::Wait;
+                    }
+                    Outlook::Waits => return Can::Wait,
                 }
                 readers.look_up(&question.keys, sight);
                 match core.consider(now, question, within, sight) {
@@ -96,15 +106,12 @@ impl Desk {
                         found = Some(considered.decision);
                         Can::Go
                     }
-                    _ => {
-                        tries -= 1;
-                        Can::Wait
-                    }
+                    _ => Can::Wait,
                 }
             });
             let (Some(taken), Some(decision)) = (taken, found) else {
                 self.untried = untried;
-                return;
+                break;
             };
             let Some(question) = self.parked.remove(&taken.id) else {
                 continue;
@@ -118,6 +125,7 @@ impl Desk {
             };
             self.effects.push_back(effect);
         }
+        sight.sieve = sieve;
     }
 
     /// Whether any rank at all could begin with something soon. Cheaper than to try.
@@ -132,7 +140,9 @@ impl Desk {
         for gone in self.queue.expire(now) {
             self.parked.remove(&gone.id);
             let why = Turned::Expired(now.since(gone.since));
-            self.effects.push_back(Effect::Turned { id: gone.id, why });
+            if !planted!(self.core.bug, ExpiryUntold) {
+                self.effects.push_back(Effect::Turned { id: gone.id, why });
+            }
         }
     }
 }

@@ -30,6 +30,12 @@ pub struct RouterConfig {
     pub output_quantile: f64,
     /// From where chance begins.
     pub seed: u64,
+    /// A mistake to make on purpose, for tests that must find it.
+    #[cfg(any(test, feature = "testing"))]
+    pub bug: Option<crate::Bug>,
+    /// The same for the queue.
+    #[cfg(any(test, feature = "testing"))]
+    pub queue_bug: Option<homing_scheduler::Bug>,
 }
 
 impl RouterConfig {
@@ -51,6 +57,10 @@ impl RouterConfig {
             first_output: Tokens(256),
             output_quantile: 0.5,
             seed: 0,
+            #[cfg(any(test, feature = "testing"))]
+            bug: None,
+            #[cfg(any(test, feature = "testing"))]
+            queue_bug: None,
         }
     }
 }

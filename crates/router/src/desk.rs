@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homing_domain::{BlockKey, RankId, RequestId, Tokens};
+use homing_domain::{BlockKey, ModelName, RankId, RequestId, Tokens};
 use homing_index::{Answer, Reader};
 use homing_load::{Booking, End, Heard, Load, Place, Ticket};
 use homing_profile::{Millis, Time};
@@ -13,10 +13,12 @@ use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::queue::Queue;
 use homing_scheduler::{
-    Ask, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Policy, Refusal, Reuse, Room, Scheduler, View,
+    Ask, Bits, Decision, Draw, Fleet, Keep, Knowledge, Overlap, Phase, Policy, RankFacts, Refusal, Reuse, Room,
+    Scheduler, View,
 };
 use rustc_hash::FxHashMap;
 
+use crate::bugs::planted;
 use crate::config::RouterConfig;
 use crate::question::{Effect, Ended, Question, Routed, Turned};
 use crate::trust::{self, Trust};
@@ -62,6 +64,8 @@ pub(crate) struct Sight {
     guesses: bool,
     overlap: Overlap,
     room: Room,
+    /// Who may serve one of those who wait.
+    pub(crate) sieve: Sieve,
     /// What was booked and is to be stored as a guess.
     pub(crate) booked: Vec<(RankId, Arc<[BlockKey]>)>,
 }
@@ -79,7 +83,7 @@ struct Seen {
 impl Seen {
     /// Puts the answer into an overlap. Says whether the index stood still.
     fn take(&mut self, core: &Core, overlap: &mut Overlap) -> bool {
-        if self.epoch != core.epoch {
+        if self.epoch != core.epoch && !planted!(core.bug, PlacesKept) {
             self.places.clear();
             self.epoch = core.epoch;
         }
@@ -119,6 +123,8 @@ pub(crate) struct Core {
     seed: u64,
     /// Choices that were carried out: each has its own chance.
     draws: u64,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) bug: Option<crate::Bug>,
 }
 
 /// A request that was booked.
@@ -151,6 +157,33 @@ pub(crate) struct Desk {
     /// Whether some who wait were not tried since something changed.
     pub(crate) untried: bool,
     pub(crate) ticked: Time,
+}
+
+/// Who may serve a request, and what came of looking at others before it.
+#[derive(Debug, Default)]
+pub(crate) struct Sieve {
+    eligible: Bits,
+    /// What was found for requests without wishes of this model that need so many blocks or more. It becomes no better by
+    /// letting others go.
+    known: Option<(ModelName, u64, Outlook)>,
+}
+
+impl Sieve {
+    /// Something changed.
+    pub(crate) fn renew(&mut self) {
+        self.known = None;
+    }
+}
+
+/// Whether a request that waits could begin, as far as can be said without looking anything up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// Some rank that may serve it begins soon, whatever of its prompt is there.
+    Starts,
+    /// It does if enough of its prompt is in use there already.
+    Perhaps,
+    /// None does.
+    Waits,
 }
 
 /// What was decided for a request, and whether it can begin there.
@@ -231,6 +264,46 @@ impl Core {
         Ok(Considered { decision, can_start })
     }
 
+    /// What is known of the rank at a place changes; who it is does not.
+    pub(crate) fn change(&mut self, place: Place, change: impl FnOnce(&mut RankFacts)) {
+        let Some(mut facts) = self.fleet.facts(place).cloned() else {
+            return;
+        };
+        let rank = facts.rank;
+        change(&mut facts);
+        facts.rank = rank;
+        if planted!(self.bug, DrainIgnored) {
+            facts.duty = homing_scheduler::Duty::Serving;
+        }
+        self.fleet.set(place, facts);
+    }
+
+    /// Whether a request could begin. Costs much less than to decide where.
+    pub(crate) fn outlook(&self, now: Time, question: &Question, within: Millis, sieve: &mut Sieve) -> Outlook {
+        let blocks = self.blocks_at_end(question);
+        let plain = question.phase == Phase::Whole && question.adapter.is_none() && question.wanted.is_anybody();
+        let known = sieve.known.as_ref().filter(|_| plain);
+        if let Some((_, _, outlook)) = known.filter(|(model, least, _)| *model == question.model && *least <= blocks) {
+            return *outlook;
+        }
+        self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
+        let mut outlook = Outlook::Waits;
+        for rank in sieve.eligible.places().filter_map(|place| self.load.rank(place)) {
+            let starts = |blocks| rank.backlog(now).0.max(rank.space_wait(blocks).0) <= within.0;
+            if starts(blocks) {
+                return Outlook::Starts;
+            }
+            if outlook == Outlook::Waits && starts(0) {
+                outlook = Outlook::Perhaps;
+            }
+        }
+        if plain && outlook != Outlook::Starts {
+            let least = if outlook == Outlook::Waits { 0 } else { blocks };
+            sieve.known = Some((question.model.clone(), least, outlook));
+        }
+        outlook
+    }
+
     fn blocks_at_end(&self, question: &Question) -> u64 {
         let output = question.overrides.expected_output;
         let output = output.unwrap_or_else(|| self.expected_output(question));
@@ -260,8 +333,10 @@ impl Desk {
                 quantile: config.output_quantile,
                 seed: config.seed,
                 draws: 0,
+                #[cfg(any(test, feature = "testing"))]
+                bug: config.bug,
             },
-            queue: Queue::new(config.classes.clone(), config.total),
+            queue: queue(config),
             parked: FxHashMap::default(),
             live: FxHashMap::default(),
             calibration: Calibration::default(),
@@ -286,7 +361,11 @@ impl Desk {
         let spared = self.core.spared(question.prompt, chosen.depths.spared());
         let cached = self.core.spared(question.prompt, chosen.depths.anywhere());
         let ticket = match question.overrides.keep {
-            Keep::Booked => Some(self.book(now, question, chosen.place, spared)?),
+            Keep::Booked => {
+                let second = decision.others.first().map(|other| other.place);
+                let second = second.filter(|_| planted!(self.core.bug, BookedOnRunnerUp));
+                Some(self.book(now, question, second.unwrap_or(chosen.place), spared)?)
+            }
             Keep::Unbooked => None,
         };
         if question.wanted.pinned.is_none() {
@@ -440,7 +519,9 @@ impl Desk {
             self.live.remove(ticket);
         }
         self.core.fleet.remove(place);
-        self.core.scheduler.rank_gone(place);
+        if !planted!(self.core.bug, SessionsKept) {
+            self.core.scheduler.rank_gone(place);
+        }
         self.calibration.forget(place);
         self.trust.forget(place);
         released.len()
@@ -457,6 +538,17 @@ impl Desk {
             }
         }
     }
+}
+
+fn queue(config: &RouterConfig) -> Queue {
+    let queue = Queue::new(config.classes.clone(), config.total);
+    #[cfg(any(test, feature = "testing"))]
+    let queue = {
+        let mut queue = queue;
+        queue.bug = config.queue_bug;
+        queue
+    };
+    queue
 }
 
 fn kind(question: &Question) -> Kind {

@@ -5,7 +5,7 @@
 //! - [`Router::ask`]: a request wants to go somewhere. It goes, waits or is refused ([`Verdict`]);
 //! - [`Router::book`]: a choice that was made elsewhere; [`Router::prefill_done`], [`Router::output`], [`Router::done`]: what
 //!   became of a request; [`Router::cancel`]: nobody waits for it any more;
-//! - [`Router::rank_up`], [`Router::rank_changed`], [`Router::rank_gone`], [`Router::report`], [`Router::views`]: who exists, what
+//! - [`Router::rank_up`], [`Router::rank_changed`], [`Router::worker_changed`], [`Router::rank_gone`], [`Router::report`], [`Router::views`]: who exists, what
 //!   engines say of themselves, and how good the views of their caches are;
 //! - [`Router::tick`]: time passed. [`Router::next_effect`]: what is to be done outside;
 //! - [`Router::consider`], [`Router::potential_loads`], [`Router::overlap`], [`Router::state`]: questions that change nothing.
@@ -25,6 +25,7 @@
 //! Time and seed are arguments. It does no IO and starts no thread.
 
 mod admission;
+mod bugs;
 mod config;
 mod desk;
 mod guess;
@@ -33,6 +34,8 @@ mod router;
 mod state;
 mod trust;
 
+#[cfg(any(test, feature = "testing"))]
+pub use bugs::Bug;
 pub use config::RouterConfig;
 pub use guess::CacheView;
 pub use question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use homing_domain::{BlockKey, RankId, RequestId, Tokens};
+use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
-use homing_load::{Heard, LoadError, Potential, Report, Ticket};
+use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
-use homing_scheduler::{Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
+use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
 use crate::config::RouterConfig;
 use crate::desk::{Desk, LookUp, Readers, Sight};
@@ -153,7 +153,8 @@ impl Router {
         })
     }
 
-    /// What is known of a rank changed: whether it answers, drains, which adapters it serves.
+    /// What is known of a rank changed: whether it answers, drains, which adapters it serves. What concerns a whole worker is for
+    /// [`Router::worker_changed`].
     pub fn rank_changed(
         &self,
         now: Time,
@@ -164,14 +165,23 @@ impl Router {
             let mut desk = self.desk();
             let place = desk.core.places.get(&rank).copied();
             let place = place.ok_or(RouterError::NoSuchRank(rank))?;
-            let facts = desk.core.fleet.facts(place).cloned();
-            let mut facts = facts.ok_or(RouterError::NoSuchRank(rank))?;
-            change(&mut facts);
-            facts.rank = rank;
-            desk.core.fleet.set(place, facts);
+            desk.core.change(place, change);
             desk.admit(now, &self.readers, sight);
             Ok(())
         })
+    }
+
+    /// What is known of a worker changed: all of its ranks are told of it before anybody who waits goes to one of them.
+    pub fn worker_changed(&self, now: Time, worker: WorkerId, mut change: impl FnMut(&mut RankFacts)) {
+        self.with_sight(now, |sight| {
+            let mut desk = self.desk();
+            let places = desk.core.fleet.worker(worker).map(Bits::places);
+            let places: Vec<Place> = places.into_iter().flatten().collect();
+            for place in places {
+                desk.core.change(place, &mut change);
+            }
+            desk.admit(now, &self.readers, sight);
+        });
     }
 
     /// A rank went, and what was booked there with it. Returns how many bookings that were.

@@ -41,6 +41,13 @@ pub struct Wanted {
     pub preferred: Vec<(Label, f64)>,
 }
 
+impl Wanted {
+    /// Whether anybody may serve the request.
+    pub fn is_anybody(&self) -> bool {
+        self.allowed.is_empty() && self.tried.is_empty() && self.pinned.is_none() && self.required.is_empty()
+    }
+}
+
 /// Whether cached prefixes count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheUse {

@@ -22,6 +22,7 @@
 
 pub mod ask;
 mod bits;
+mod bugs;
 pub mod calibration;
 pub mod chance;
 pub mod decision;
@@ -35,6 +36,8 @@ pub mod scheduler;
 
 pub use ask::{Ask, CacheUse, Keep, Overrides, Phase, Pin, Reuse, Wanted};
 pub use bits::Bits;
+#[cfg(any(test, feature = "testing"))]
+pub use bugs::Bug;
 pub use chance::Draw;
 pub use decision::{Candidate, Decision, Refusal, Terms};
 pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Reason};

@@ -4,10 +4,23 @@
 //! the same log, so a failure is repeated by its seed. See `docs/simulator.md` for what is simulated and checked.
 //!
 //! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients; [`study`]
-//! is what is made of the records of a fleet.
+//! is what is made of the records of a fleet; [`chaos`] draws fleets with faults from seeds and looks for what is wrong.
 
+pub mod chaos;
 pub mod feed;
 pub mod fleet;
 pub mod study;
 
 pub use homing_trace::Rng;
+
+/// How a planted mistake is called on the command line.
+pub(crate) fn kebab(bug: &impl std::fmt::Debug) -> String {
+    let mut name = String::new();
+    for letter in format!("{bug:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}

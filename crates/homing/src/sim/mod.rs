@@ -2,6 +2,7 @@
 //! and prints what came of it.
 
 mod report;
+mod run;
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -12,16 +13,17 @@ use homing_sim::feed::{BugHunt, Campaign, Order, Trace, bug_name, bug_named, hun
 
 use report::Report;
 
+fn number(name: &'static str, help: &'static str) -> Arg {
+    let arg = Arg::new(name).long(name).value_name("NUMBER");
+    arg.value_parser(value_parser!(u64)).help(help)
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
 /// The subcommand.
 pub fn command() -> Command {
-    let number = |name: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name).value_name("NUMBER");
-        arg.value_parser(value_parser!(u64)).help(help)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        let arg = Arg::new(name).long(name).action(ArgAction::SetTrue);
-        arg.help(help)
-    };
     let feed = Command::new("feed")
         .about("Check that views stay true over lossy streams, in simulated worlds")
         .arg(number("seeds", "How many worlds, each twice").default_value("500"))
@@ -39,12 +41,14 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(feed)
+        .subcommand(run::command())
 }
 
 /// Runs it. What is to be printed, and whether all is well.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<(String, Verdict)> {
     match matches.subcommand() {
         Some(("feed", matches)) => feed(matches),
+        Some(("run", matches)) => run::run(matches),
         _ => unreachable!("clap knows no other subcommand"),
     }
 }

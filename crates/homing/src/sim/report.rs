@@ -20,10 +20,13 @@ pub struct Report {
 }
 
 /// A figure with a goal.
-struct Target {
-    name: &'static str,
-    ours: usize,
-    goal: usize,
+pub struct Target {
+    /// Of what.
+    pub name: &'static str,
+    /// What it is.
+    pub ours: usize,
+    /// What it should be.
+    pub goal: usize,
 }
 
 /// Worlds enough that every kind of fault must have happened in them.
@@ -113,12 +116,7 @@ impl Report {
         }
         text.push('\n');
         for target in self.targets() {
-            let met = if target.is_met() { "met" } else { "NOT MET" };
-            let _ = writeln!(
-                text,
-                "{:<40} {:>4}   goal {:>2}   {met}",
-                target.name, target.ours, target.goal
-            );
+            let _ = writeln!(text, "{}", target.line());
         }
         text
     }
@@ -148,11 +146,19 @@ impl Report {
 }
 
 impl Target {
-    const fn is_met(&self) -> bool {
+    /// Whether it is what it should be.
+    pub const fn is_met(&self) -> bool {
         self.ours == self.goal
     }
 
-    fn json(&self) -> Value {
+    /// For people.
+    pub fn line(&self) -> String {
+        let met = if self.is_met() { "met" } else { "NOT MET" };
+        format!("{:<40} {:>4}   goal {:>2}   {met}", self.name, self.ours, self.goal)
+    }
+
+    /// For scripts.
+    pub fn json(&self) -> Value {
         json!({
             "name": self.name,
             "ours": self.ours,

@@ -1,11 +1,11 @@
 //! The rules, one by one.
 
-use homing_domain::{RequestId, Tokens};
+use homing_domain::{DpRank, RequestId, Tokens};
 use homing_load::{End, Heard, Report};
 use homing_profile::{Millis, Time};
 use homing_router::{CacheView, Effect, Elsewhere, Ended, RouterConfig, Turned, Verdict};
 use homing_scheduler::queue::{ClassSpec, Limits, Order, Refused};
-use homing_scheduler::{Duty, Health, Keep, Knowledge, Pin, Reason, Refusal};
+use homing_scheduler::{Duty, Health, Keep, Knowledge, Pin, RankFacts, Reason, Refusal};
 
 use crate::world::{World, config, finished, keys, new_rank, question, rank};
 
@@ -405,4 +405,76 @@ fn what_an_engine_reports_counts() {
     world.router.report(world.now, rank(0), report).unwrap();
     assert_eq!(world.go(question("a", 1, 10)).decision.chosen.rank, rank(1));
     assert!(world.router.report(Time::ZERO, rank(7), report).is_err());
+}
+
+#[test]
+fn who_comes_anew_does_not_go_before_who_waits_though_only_time_has_passed() {
+    let mut world = World::with(1, "time", &one_each(), |_| ());
+    let first = world.go(question("a", 1, 400));
+    assert_eq!(world.ask(question("b", 2, 10)), Verdict::Wait);
+    // The prompt of the first runs down while nobody says anything.
+    let backlog = world.router.state(world.now).ranks[0].backlog;
+    world.pass(backlog.0 + 1.0);
+    assert_eq!(world.ask(question("c", 3, 10)), Verdict::Wait);
+    assert_eq!(world.gone(), [RequestId::from("b")]);
+    world.done(first.ticket.unwrap());
+}
+
+#[test]
+fn those_who_can_go_nowhere_keep_nobody_from_going() {
+    let world = narrow(2);
+    let first = world.go(question("a", 1, 10));
+    let second = world.go(question("b", 2, 10));
+    let on = |routed: &homing_router::Routed| routed.decision.chosen.rank;
+    for turn in 0..20 {
+        // These failed on the rank that will be free.
+        let mut blocked = question(&format!("blocked {turn}"), 100 + turn, 10);
+        blocked.wanted.tried.push(on(&first).worker);
+        blocked.priority = 1;
+        assert_eq!(world.ask(blocked), Verdict::Wait);
+    }
+    assert_eq!(world.ask(question("c", 3, 10)), Verdict::Wait);
+    world.done(first.ticket.unwrap());
+    assert_eq!(world.gone(), [RequestId::from("c")]);
+    world.done(second.ticket.unwrap());
+}
+
+#[test]
+fn a_request_that_is_expected_to_need_more_than_there_is_does_not_wait_beside_an_idle_rank() {
+    let mut config = RouterConfig {
+        first_output: Tokens(300),
+        ..one_each()
+    };
+    config.classes[0].limits.first_token = Millis(1e9);
+    config.total.first_token = Millis(1e9);
+    let world = World::with(1, "time", &config, |new| new.spec.capacity = Some(20));
+    let first = world.go(question("a", 1, 10));
+    assert_eq!(world.ask(question("b", 2, 10)), Verdict::Wait);
+    world.done(first.ticket.unwrap());
+    assert_eq!(world.gone(), [RequestId::from("b")]);
+}
+
+#[test]
+fn when_a_worker_is_down_nobody_goes_to_its_other_ranks_either() {
+    let mut world = World::with(0, "time", &one_each(), |_| ());
+    for dp in [0, 1] {
+        let mut new = new_rank(0, CacheView::Nothing);
+        (new.spec.rank.dp, new.facts.rank.dp) = (DpRank(dp), DpRank(dp));
+        world.router.rank_up(world.now, new).unwrap();
+    }
+    let booked = [world.go(question("a", 1, 400)), world.go(question("b", 2, 400))];
+    assert_eq!(world.ask(question("c", 3, 10)), Verdict::Wait);
+    // Both could begin with it by now, but nobody has looked yet.
+    world.pass(world.router.state(world.now).ranks[1].backlog.0 + 1.0);
+    let down = |facts: &mut RankFacts| facts.health = Health::Down;
+    world.router.worker_changed(world.now, rank(0).worker, down);
+    assert_eq!(world.effects(), []);
+    for routed in booked {
+        world.done(routed.ticket.unwrap());
+    }
+    assert_eq!((world.effects(), world.router.waiting()), (Vec::new(), 1));
+    world
+        .router
+        .worker_changed(world.now, rank(0).worker, |facts| facts.health = Health::Up);
+    assert_eq!(world.gone(), [RequestId::from("c")]);
 }

@@ -73,6 +73,11 @@ impl Class {
         rank
     }
 
+    /// A request that waits; it stays.
+    pub(super) fn peek(&self, tenant: Tenant, rank: Rank) -> Option<&Waiting> {
+        self.lanes.get(&tenant)?.waiting.get(&rank)
+    }
+
     pub(super) fn remove(&mut self, tenant: Tenant, rank: Rank) -> Option<Waiting> {
         let lane = self.lanes.get_mut(&tenant)?;
         let request = lane.waiting.remove(&rank)?;
@@ -112,19 +117,20 @@ impl Class {
         }
     }
 
-    /// Charges a tenant for a request, and says what it costs.
-    pub(super) fn charge(&mut self, tenant: Tenant, rank: Rank, quantum: u32) -> f64 {
+    /// What a request costs its tenant and its class.
+    pub(super) fn cost(&self, tenant: Tenant, rank: Rank) -> f64 {
+        let request = self.peek(tenant, rank);
+        request.map_or(0.0, |request| f64::from(request.uncached.0.max(1)))
+    }
+
+    /// Charges a tenant.
+    pub(super) fn charge(&mut self, tenant: Tenant, cost: f64, quantum: u32) {
         let Some(lane) = self.lanes.get_mut(&tenant) else {
-            return 0.0;
+            return;
         };
-        let cost = lane
-            .waiting
-            .get(&rank)
-            .map_or(0.0, |request| f64::from(request.uncached.0.max(1)));
         self.order.remove(&lane.turn());
         lane.taken.0 += cost / f64::from(quantum.max(1));
         self.order.insert(lane.turn(), tenant);
-        cost
     }
 
     /// Forgets tenants of whom nothing waits, unless they have taken more than their share so far. Now and then, so that it

@@ -26,6 +26,7 @@ use homing_domain::{RequestId, Tokens};
 use homing_profile::{Millis, Time};
 use rustc_hash::FxHashMap;
 
+use crate::bugs::planted;
 use class::{Class, Rank};
 use limits::{Held, Wish};
 
@@ -112,6 +113,9 @@ pub struct Queue {
     deadlines: BTreeMap<(Time, u64), RequestId>,
     quanta: FxHashMap<Tenant, u32>,
     arrivals: u64,
+    /// A mistake to make on purpose, for tests that must find it.
+    #[cfg(any(test, feature = "testing"))]
+    pub bug: Option<crate::Bug>,
 }
 
 impl Queue {
@@ -126,6 +130,8 @@ impl Queue {
             deadlines: BTreeMap::new(),
             quanta: FxHashMap::default(),
             arrivals: 0,
+            #[cfg(any(test, feature = "testing"))]
+            bug: None,
         }
     }
 
@@ -144,7 +150,7 @@ impl Queue {
     }
 
     /// Puts a request in, or says which bound it would break. `first_token` is the best that is predicted for it.
-    pub fn put(&mut self, request: Waiting, first_token: Millis) -> Result<(), Refused> {
+    pub fn put(&mut self, mut request: Waiting, first_token: Millis) -> Result<(), Refused> {
         let Some(class) = self.classes.get_mut(request.class) else {
             return Err(Refused::NoSuchClass(request.class));
         };
@@ -156,12 +162,17 @@ impl Queue {
             first_token,
             now: request.since,
         };
-        class.spec.limits.check(&class.spec.name, &mut class.held, wish)?;
+        if !planted!(self.bug, ClassLimitIgnored) {
+            class.spec.limits.check(&class.spec.name, &mut class.held, wish)?;
+        }
         self.total.check("all classes", &mut self.held, wish)?;
         if class.held.requests == 0 {
             class.taken.0 = class.taken.0.max(self.level);
         }
         self.held.add(wish.tokens);
+        if planted!(self.bug, PriorityInverted) {
+            request.priority = request.priority.saturating_neg();
+        }
         self.arrivals += 1;
         self.enter(request, self.arrivals);
         Ok(())
@@ -198,8 +209,12 @@ impl Queue {
             let quantum = self.quanta.get(&tenant).copied().unwrap_or(1);
             let class = &mut self.classes[at];
             self.level = class.taken.0;
-            let cost = class.charge(tenant, rank, quantum);
-            class.taken.0 += cost / f64::from(class.spec.quantum.max(1));
+            let cost = class.cost(tenant, rank);
+            if !planted!(self.bug, TenantNotCharged) {
+                class.charge(tenant, cost, quantum);
+            }
+            let one = planted!(self.bug, QuantumIgnored);
+            class.taken.0 += cost / f64::from(if one { 1 } else { class.spec.quantum.max(1) });
             // Who could not go keeps what it has and gains nothing on those who went.
             for at in blocked {
                 self.classes[at].taken.0 = self.classes[at].taken.0.max(self.level);
@@ -215,6 +230,10 @@ impl Queue {
 
     /// Takes a request out that nobody waits for any more.
     pub fn cancel(&mut self, id: &RequestId) -> Option<Waiting> {
+        if planted!(self.bug, CancelledStays) {
+            let (class, tenant, rank) = *self.places.get(id)?;
+            return self.classes[class].peek(tenant, rank).cloned();
+        }
         self.leave(id)
     }
 
@@ -226,6 +245,12 @@ impl Queue {
                 break;
             }
             let id = id.clone();
+            if planted!(self.bug, ExpiredStays) {
+                let place = self.places.get(&id).copied();
+                gone.extend(place.and_then(|(class, tenant, rank)| self.classes[class].peek(tenant, rank).cloned()));
+                self.deadlines.pop_first();
+                continue;
+            }
             gone.extend(self.leave(&id));
         }
         gone

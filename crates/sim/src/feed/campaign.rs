@@ -1,6 +1,5 @@
 //! Many seeds: is anything wrong in any of them, and are planted mistakes found?
 
-use std::fmt::Write as _;
 use std::panic::catch_unwind;
 
 use homing_feed::Bug;
@@ -133,14 +132,7 @@ pub fn hunt(bug: Bug, order: Order) -> BugHunt {
 
 /// How a planted mistake is called on the command line.
 pub fn bug_name(bug: Bug) -> String {
-    let mut name = String::new();
-    for letter in format!("{bug:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        let _ = write!(name, "{}", letter.to_lowercase());
-    }
-    name
+    crate::kebab(&bug)
 }
 
 /// The planted mistake that is called so.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use homing_domain::{KvBatch, RankId, RequestId, Tokens};
 use homing_feed::{Ask, AskId, Identity};
+use homing_load::Ticket;
 use homing_profile::Time;
 
 use super::calls::CallNo;
@@ -59,12 +60,25 @@ pub(crate) enum Due {
         rank: RankId,
         subscription: u64,
     },
+    /// A router hears what holds of a worker: whether it is there, and whether it takes requests.
+    Discovers { router: u32, life: u64, worker: u32 },
+    /// A router hears that a request is still alive.
+    Touch { call: CallNo, attempt: u32 },
+    /// A router hears once more that a request ended.
+    LateWord { router: u32, life: u64, ticket: Ticket },
     /// A router asks all workers how busy they are.
     Poll { router: u32, life: u64 },
     /// Time passes for a router.
     Tick { router: u32, life: u64 },
     /// A fault begins or ends.
     Fault { fault: usize, ends: bool },
+    /// Whether somebody still waits though a rank does nothing.
+    LookAgain {
+        router: u32,
+        call: CallNo,
+        rank: RankId,
+        looks: u32,
+    },
     /// All is looked at.
     Check,
 }

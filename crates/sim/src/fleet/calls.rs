@@ -5,6 +5,7 @@ use std::sync::Arc;
 use homing_domain::{BlockKey, RankId, Tokens, WorkerId};
 use homing_load::Ticket;
 use homing_profile::{Millis, Time};
+use homing_scheduler::queue::Tenant;
 use homing_trace::{Request, Text};
 
 use super::record::{End, Record};
@@ -16,6 +17,8 @@ pub struct CallNo(pub u64);
 /// Where a request is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
+    /// About to ask a router, since then.
+    Asks(Time),
     /// With its router, since then.
     Waits(Time),
     /// On its way to a rank, or there.
@@ -34,6 +37,18 @@ pub(crate) struct Going {
     pub(crate) first_token: Option<Time>,
     /// Tokens that its router was told of.
     pub(crate) generated: u32,
+    /// When its router last heard of it, and whether it knows of a first token.
+    pub(crate) heard: Time,
+    pub(crate) heard_first: bool,
+    pub(crate) booked: Booked,
+}
+
+/// Whether a router still has the booking of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Booked {
+    Yes,
+    /// The rank went, and the booking with it. Whether it comes back does not matter.
+    No,
 }
 
 /// A request.
@@ -59,6 +74,13 @@ pub(crate) struct Call {
     /// What the last attempt was predicted to be, and what it was.
     pub(crate) last: Option<Going>,
     pub(crate) cached: Tokens,
+    /// Its class and tenant, as routers know them.
+    pub(crate) class: usize,
+    pub(crate) tenant: Tenant,
+    /// By when it must have begun.
+    pub(crate) deadline: Option<Time>,
+    /// So long its client does not read the end of its answer.
+    pub(crate) reads_late: Option<Millis>,
 }
 
 impl Call {
@@ -70,23 +92,23 @@ impl Call {
     pub(crate) fn going(&self) -> Option<&Going> {
         match &self.stage {
             Stage::Goes(going) => Some(going),
-            Stage::Waits(_) => None,
+            Stage::Asks(_) | Stage::Waits(_) => None,
         }
     }
 
     pub(crate) fn going_mut(&mut self) -> Option<&mut Going> {
         match &mut self.stage {
             Stage::Goes(going) => Some(going),
-            Stage::Waits(_) => None,
+            Stage::Asks(_) | Stage::Waits(_) => None,
         }
     }
 
-    /// The present attempt is over, and it waits again.
-    pub(crate) fn waits(&mut self, now: Time) {
+    /// The present attempt is over, and it asks again.
+    pub(crate) fn asks(&mut self, now: Time) {
         if let Stage::Goes(going) = self.stage {
             self.last = Some(going);
         }
-        self.stage = Stage::Waits(now);
+        self.stage = Stage::Asks(now);
     }
 
     pub(crate) fn record(&self, now: Time, end: End) -> Record {

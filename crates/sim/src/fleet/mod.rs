@@ -26,12 +26,14 @@ mod serve;
 pub mod setup;
 mod streams;
 mod trouble;
+mod truth;
+mod turns;
 mod workers;
 pub mod world;
 
-pub use check::Violation;
+pub use check::{Check, Violation};
 pub use faults::{Fault, FaultKind};
 pub use policy::PolicyError;
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
-pub use world::{Outcome, World, WorldError};
+pub use world::{Care, Outcome, World, WorldError};

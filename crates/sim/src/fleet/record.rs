@@ -71,9 +71,12 @@ impl Record {
             of(Some(self.predicted_first_token)),
             self.end as u64,
         ];
-        parts.into_iter().fold(hash, |hash, part| {
-            let mixed = (hash ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ (mixed >> 29)
-        })
+        parts.into_iter().fold(hash, mixed)
     }
+}
+
+/// A hash with one thing more in it.
+pub(crate) const fn mixed(hash: u64, part: u64) -> u64 {
+    let mixed = (hash ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
 }

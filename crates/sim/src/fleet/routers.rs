@@ -8,7 +8,8 @@ use homing_index::{Copies, Index, IndexConfig};
 use homing_load::RankSpec;
 use homing_profile::Time;
 use homing_router::{CacheView, NewRank, Router, RouterConfig};
-use homing_scheduler::{Adapters, Health, RankFacts};
+use homing_scheduler::{Adapters, Duty, Health, RankFacts};
+use homing_trace::SessionId;
 
 use super::calendar::IDENTITY;
 use super::policy::PolicyError;
@@ -37,6 +38,13 @@ pub(crate) struct Node {
     pub(crate) cut_from: BTreeSet<u32>,
     /// Workers that it believes to be down.
     pub(crate) believed_down: BTreeSet<u32>,
+    /// Workers that it was told of and that did not leave, and those of them that take no new requests.
+    pub(crate) knows: BTreeSet<u32>,
+    pub(crate) drained: BTreeSet<u32>,
+    /// How often each rank came.
+    pub(crate) came: BTreeMap<RankId, u64>,
+    /// Where each session went last, and at which coming of that rank.
+    pub(crate) sessions: BTreeMap<SessionId, (RankId, u64)>,
     /// Whether it listens to events.
     pub(crate) listens: bool,
 }
@@ -68,6 +76,10 @@ impl Node {
             deaf_to: BTreeSet::new(),
             cut_from: BTreeSet::new(),
             believed_down: BTreeSet::new(),
+            knows: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            came: BTreeMap::new(),
+            sessions: BTreeMap::new(),
         })
     }
 
@@ -79,8 +91,11 @@ impl Node {
             max_sequences: Some(engine.max_running),
             ..RankSpec::new(rank, setup.routers.timing.clone())
         };
+        let drains = self.drained.contains(&rank.worker.0);
+        *self.came.entry(rank).or_default() += 1;
         let facts = RankFacts {
             adapters: Adapters::Any,
+            duty: if drains { Duty::Draining } else { Duty::Serving },
             ..RankFacts::new(rank, model())
         };
         let view = setup.routers.view;
@@ -89,7 +104,11 @@ impl Node {
         if self.listens {
             let source = Source {
                 identity: Identity { ..IDENTITY },
-                recovery: Recovery::Replay,
+                recovery: if setup.workers.ring > 0 {
+                    Recovery::Replay
+                } else {
+                    Recovery::LiveOnly
+                },
                 clear_reach: ClearReach::Rank,
                 copies: Copies::Counted,
             };
@@ -102,6 +121,9 @@ impl Node {
     /// What it was told of a worker.
     pub(crate) fn believe(&mut self, now: Time, worker: &Worker, up: bool) {
         let number = worker.id.0;
+        if !self.knows.contains(&number) {
+            return;
+        }
         let changed = if up {
             self.believed_down.remove(&number)
         } else {
@@ -111,9 +133,20 @@ impl Node {
             return;
         }
         let health = if up { Health::Up } else { Health::Down };
-        for rank in worker.ranks() {
-            // A rank that it does not know has no health.
-            let _ = self.router.rank_changed(now, rank, |facts| facts.health = health);
+        self.router
+            .worker_changed(now, worker.id, |facts| facts.health = health);
+    }
+
+    /// Whether a worker takes new requests.
+    pub(crate) fn hear_duty(&mut self, now: Time, worker: &Worker) {
+        let number = worker.id.0;
+        let changed = match worker.duty {
+            Duty::Draining => self.drained.insert(number),
+            Duty::Serving => self.drained.remove(&number),
+        };
+        if changed && self.knows.contains(&number) {
+            self.router
+                .worker_changed(now, worker.id, |facts| facts.duty = worker.duty);
         }
     }
 

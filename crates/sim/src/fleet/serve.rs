@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use homing_domain::{AdapterName, BlockKey, Prompt, RequestId, Tokens, WorkerId};
+use homing_domain::{AdapterName, BlockKey, Prompt, RankId, RequestId, Tokens, WorkerId};
 use homing_engine::{Ending, Placement, Request as EngineRequest};
-use homing_load::End as BookingEnd;
+use homing_load::{End as BookingEnd, Heard, Ticket};
 use homing_profile::Millis;
 use homing_router::{Effect, Ended, Question, Routed, Verdict};
 use homing_scheduler::Pin;
+use homing_scheduler::queue::Tenant;
 use homing_trace::{Answer, Traffic};
 
 use super::calendar::{Due, request_id};
-use super::calls::{Call, CallNo, Going, Stage};
+use super::calls::{Booked, Call, CallNo, Going, Stage};
+use super::check::Check;
 use super::record::End;
 use super::routers::model;
+use super::turns::Turn;
 use super::workers::{attempt_of, request_no};
 use super::world::{Decisions, World, WorldError};
 
@@ -35,17 +38,31 @@ impl<I: Traffic> World<I> {
         let keys = self.keys(request.adapter.as_ref(), &self.tokens);
         self.memory.remember(&keys);
         if let Some(adapter) = &request.adapter {
-            for worker in &mut self.workers {
+            if !self.adapters.contains(adapter) {
+                self.adapters.insert(adapter.clone());
+            }
+            for worker in self.workers.iter_mut().filter(|worker| worker.loads_adapters) {
                 // It is there, or the engine has no room for adapters and refuses the request itself.
                 let _ = worker.engine.load_adapter(adapter);
             }
         }
         if self.rng.chance(u64::from(self.impatience)) {
-            let after = Millis(self.rng.between(1, 20_000) as f64);
+            let most = self.rng.pick([20, 200, 2_000, 20_000]);
+            let after = Millis(self.rng.between(1, most) as f64);
             self.calendar.enter(self.now + after, Due::GivenUp { call: number });
         }
+        let reads_late = (self.slow_clients > 0 && self.rng.chance(u64::from(self.slow_clients)))
+            .then(|| Millis(self.rng.between(100, 60_000) as f64));
+        let class = request.client.class.as_ref().and_then(|name| {
+            let mut classes = self.setup.routers.config.classes.iter();
+            classes.position(|class| *class.name == **name)
+        });
         let call = Call {
             number,
+            class: class.unwrap_or(0),
+            tenant: self.tenant(request.client.tenant.as_ref()),
+            deadline: request.deadline.map(|within| self.now + within),
+            reads_late,
             asked: Tokens(self.tokens.len() as u32),
             prompt: Arc::from(self.tokens.as_slice()),
             keys,
@@ -53,7 +70,7 @@ impl<I: Traffic> World<I> {
             request,
             router,
             arrived: self.now,
-            stage: Stage::Waits(self.now),
+            stage: Stage::Asks(self.now),
             attempt: 0,
             tried: Vec::new(),
             said: Vec::new(),
@@ -65,6 +82,15 @@ impl<I: Traffic> World<I> {
         self.calls.insert(number, call);
         self.ask(number);
         Ok(())
+    }
+
+    /// The number of a tenant; those without a name have the first.
+    fn tenant(&mut self, name: Option<&Arc<str>>) -> Tenant {
+        let Some(name) = name else {
+            return Tenant::default();
+        };
+        let next = Tenant(self.tenants.len() as u32 + 1);
+        *self.tenants.entry(name.clone()).or_insert(next)
     }
 
     fn keys(&self, adapter: Option<&AdapterName>, tokens: &[u32]) -> Arc<[BlockKey]> {
@@ -83,7 +109,7 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        call.stage = Stage::Waits(self.now);
+        call.stage = Stage::Asks(self.now);
         let mut question = Question::new(
             request_id(number, call.attempt),
             model(),
@@ -94,6 +120,8 @@ impl<I: Traffic> World<I> {
         question.session = call.request.session.map(|session| session.to_string().into());
         question.priority = call.request.client.priority;
         question.wanted.tried.clone_from(&call.tried);
+        (question.class, question.tenant) = (call.class, call.tenant);
+        question.deadline = call.deadline;
         if call.attempt == 0 {
             let worker = usize::try_from(number.0)
                 .ok()
@@ -105,19 +133,34 @@ impl<I: Traffic> World<I> {
             question.wanted.pinned = worker.map(pin);
         }
         let router = call.router;
+        if self.setup.routers.policy == "direct" && self.assigned.is_empty() {
+            // Somebody else chose.
+            let worker = WorkerId(self.rng.below(self.workers.len() as u64) as u32);
+            question.wanted.pinned = Some(Pin { worker, dp: None });
+        }
         let verdict = self.routers[router as usize].router.ask(self.now, question);
+        // Those who waited went before it was this one's turn.
+        self.effects(router);
         match verdict {
-            Verdict::Go(goes) => self.let_go(number, *goes),
-            Verdict::Wait => self
-                .log
-                .say(self.now, || format!("request {} waits at router {router}", number.0)),
+            Verdict::Go(goes) => {
+                self.check_turn(number, &goes, Turn::CameAnew);
+                self.let_go(number, *goes);
+            }
+            Verdict::Wait => {
+                if let Some(call) = self.calls.get_mut(&number) {
+                    call.stage = Stage::Waits(self.now);
+                }
+                self.outcome.waited += 1;
+                self.log
+                    .say(self.now, || format!("request {} waits at router {router}", number.0));
+                self.check_room(number);
+            }
             Verdict::Turned(why) => {
                 self.log
                     .say(self.now, || format!("request {} goes nowhere: {why}", number.0));
                 self.end(number, End::Failed);
             }
         }
-        self.effects(router);
     }
 
     /// What a router wants to be done.
@@ -125,8 +168,14 @@ impl<I: Traffic> World<I> {
         while let Some(effect) = self.routers[router as usize].router.next_effect() {
             match effect {
                 Effect::Go { id, routed: goes } => match self.named(&id) {
-                    Some(number) => self.let_go(number, *goes),
-                    None => self.violated(format!("router {router} lets {id} go, which does not wait")),
+                    Some(number) => {
+                        self.check_turn(number, &goes, Turn::Waited);
+                        self.let_go(number, *goes);
+                    }
+                    None => self.violated(
+                        Check::EndsOnce,
+                        format!("router {router} lets {id} go, which does not wait"),
+                    ),
                 },
                 Effect::Turned { id, why } => match self.named(&id) {
                     Some(number) => {
@@ -134,9 +183,12 @@ impl<I: Traffic> World<I> {
                             .say(self.now, || format!("request {} goes nowhere: {why}", number.0));
                         self.end(number, End::Failed);
                     }
-                    None => self.violated(format!("router {router} turns {id} away, which does not wait")),
+                    None => self.violated(
+                        Check::EndsOnce,
+                        format!("router {router} turns {id} away, which does not wait"),
+                    ),
                 },
-                Effect::Lapsed { id, .. } => self.violated(format!("{id} lapsed at router {router}")),
+                Effect::Lapsed { id, rank } => self.lapsed(router, &id, rank),
                 Effect::Doubted(rank) => {
                     self.log
                         .say(self.now, || format!("router {router} doubts its view of {rank}"));
@@ -147,11 +199,87 @@ impl<I: Traffic> World<I> {
 
     /// The request that waits under this name.
     fn named(&self, id: &RequestId) -> Option<CallNo> {
+        let call = self.present(id)?;
+        matches!(call.stage, Stage::Waits(_)).then_some(call.number)
+    }
+
+    /// The request whose present attempt has this name.
+    fn present(&self, id: &RequestId) -> Option<&Call> {
         let (call, attempt) = id.as_str().split_once('.')?;
         let (call, attempt) = (CallNo(call.parse().ok()?), attempt.parse::<u32>().ok()?);
-        let known = self.calls.get(&call)?;
-        let waits = matches!(known.stage, Stage::Waits(_)) && known.attempt == attempt;
-        waits.then_some(call)
+        self.calls.get(&call).filter(|call| call.attempt == attempt)
+    }
+
+    /// A router gives a booking up of which it heard nothing: whoever holds the connection lets it go and tries elsewhere.
+    fn lapsed(&mut self, router: u32, id: &RequestId, rank: RankId) {
+        let lease = self.setup.routers.config.load.lease;
+        let known = self
+            .present(id)
+            .and_then(|call| Some((call.number, call.attempt, *call.going()?)));
+        let Some((number, attempt, going)) = known else {
+            return self.violated(
+                Check::Lease,
+                format!("{id} lapsed at router {router}, and is not under way"),
+            );
+        };
+        self.log
+            .say(self.now, || format!("request {} lapses at {rank}", number.0));
+        let silence = self.now.since(going.heard);
+        if silence.0 < lease.0 || going.rank != rank {
+            self.violated(
+                Check::Lease,
+                format!(
+                    "{id} lapsed at router {router} after {} ms of silence on {rank}",
+                    silence.0
+                ),
+            );
+        }
+        self.workers[rank.worker.0 as usize]
+            .engine
+            .cancel(request_no(number, attempt));
+        if let Some(going) = self.calls.get_mut(&number).and_then(Call::going_mut) {
+            going.booked = Booked::No;
+        }
+        self.calendar.enter(self.now, Due::Broken { call: number, attempt });
+    }
+
+    /// A router hears that a request is alive, though its client does not read.
+    pub(crate) fn touch(&mut self, number: CallNo, attempt: u32) {
+        let again = self.now + Millis(self.setup.routers.config.load.lease.0 / 3.0);
+        let now = self.now;
+        let Some(call) = self.calls.get_mut(&number).filter(|call| call.attempt == attempt) else {
+            return;
+        };
+        let router = call.router as usize;
+        let Some(going) = call.going_mut() else { return };
+        going.heard = now;
+        self.routers[router].router.touch(now, going.ticket);
+        self.calendar.enter(again, Due::Touch { call: number, attempt });
+    }
+
+    /// A router hears once more that a request ended. To it that is nothing new.
+    pub(crate) fn late_word(&mut self, of: (u32, u64), ticket: Ticket) {
+        let now = self.now;
+        let Some(node) = self.node(of) else { return };
+        let ended = Ended {
+            end: BookingEnd::Failed,
+            generated: None,
+            cached: None,
+        };
+        if node.router.done(now, ticket, &ended) != Heard::Stranger {
+            let router = of.0;
+            self.violated(Check::EndsOnce, format!("router {router} ends a booking twice"));
+        }
+        self.effects(of.0);
+    }
+
+    /// Perhaps the end of a request is told twice.
+    fn tell_again(&mut self, router: u32, ticket: Ticket) {
+        if self.late_words > 0 && self.rng.chance(u64::from(self.late_words)) {
+            let at = self.now + Millis(self.rng.between(1, 2_000) as f64);
+            let life = self.routers[router as usize].life;
+            self.calendar.enter(at, Due::LateWord { router, life, ticket });
+        }
     }
 
     /// A request goes where its router sends it.
@@ -159,7 +287,7 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        let (Stage::Waits(since), Some(ticket)) = (call.stage, goes.ticket) else {
+        let (Stage::Asks(since) | Stage::Waits(since), Some(ticket)) = (call.stage, goes.ticket) else {
             return;
         };
         let chosen = goes.decision.chosen;
@@ -172,19 +300,15 @@ impl<I: Traffic> World<I> {
             predicted_first_token: chosen.first_token,
             first_token: None,
             generated: 0,
+            heard: self.now,
+            heard_first: false,
+            booked: Booked::Yes,
         });
-        let (attempt, router) = (call.attempt, call.router);
+        let attempt = call.attempt;
         self.log
             .say(self.now, || format!("request {} goes to {}", number.0, chosen.rank));
-        let known_down = self.routers[router as usize]
-            .believed_down
-            .contains(&chosen.rank.worker.0);
-        if known_down {
-            self.violated(format!(
-                "router {router} sends a request to {}, which it knows to be down",
-                chosen.rank
-            ));
-        }
+        self.outcome.retried += u64::from(attempt > 0);
+        self.check_dispatch(number, &goes.decision);
         if self.decisions == Decisions::Kept {
             self.decided.insert(number, goes.decision);
         }
@@ -227,7 +351,7 @@ impl<I: Traffic> World<I> {
     /// Has a worker's engine do what is due.
     pub(crate) fn poke(&mut self, worker: u32) {
         let mut step = std::mem::take(&mut self.step);
-        while self.workers[worker as usize].up && self.workers[worker as usize].engine.poll(self.now, &mut step) {
+        while self.workers[worker as usize].works() && self.workers[worker as usize].engine.poll(self.now, &mut step) {
             self.outcome.steps += 1;
             self.outcome.preemptions += step.preempted.len() as u64;
             self.stepped(&step);
@@ -237,7 +361,7 @@ impl<I: Traffic> World<I> {
         }
         self.step = step;
         let node = &mut self.workers[worker as usize];
-        let wakes = node.engine.wake_at().filter(|_| node.up);
+        let wakes = node.engine.wake_at().filter(|_| node.works());
         if let Some(at) = wakes.filter(|at| node.wakes.is_none_or(|before| *at < before)) {
             node.wakes = Some(at);
             self.calendar.enter(at, Due::Wake { worker });
@@ -267,18 +391,25 @@ impl<I: Traffic> World<I> {
         for finished in &step.finished {
             let (call, attempt) = attempt_of(finished.request);
             let cached = finished.cached;
+            let late = self.calls.get(&call).and_then(|call| call.reads_late);
+            let at = at + late.unwrap_or(Millis::ZERO);
+            if late.is_some() {
+                self.calendar
+                    .enter(self.now + self.setup.links.hop, Due::Touch { call, attempt });
+            }
             self.calendar.enter(at, Due::Finished { call, attempt, cached });
         }
     }
 
     /// A router hears of tokens.
     pub(crate) fn progress(&mut self, number: CallNo, attempt: u32, tokens: Tokens) {
-        let Some(call) = self.calls.get(&number).filter(|call| call.attempt == attempt) else {
+        let now = self.now;
+        let Some(call) = self.calls.get_mut(&number).filter(|call| call.attempt == attempt) else {
             return;
         };
-        let (Some(going), router) = (call.going(), call.router) else {
-            return;
-        };
+        let router = call.router;
+        let Some(going) = call.going_mut() else { return };
+        (going.heard, going.heard_first) = (now, true);
         let node = &self.routers[router as usize];
         if tokens.0 == 1 {
             node.router.prefill_done(self.now, going.ticket);
@@ -303,6 +434,8 @@ impl<I: Traffic> World<I> {
         self.routers[router as usize]
             .router
             .done(self.now, going.ticket, &ended);
+        self.tell_again(router, going.ticket);
+        self.check_answer(number);
         self.end(number, End::Answered);
         self.effects(router);
     }
@@ -313,11 +446,16 @@ impl<I: Traffic> World<I> {
             return;
         };
         let Some(going) = call.going().copied() else { return };
+        if call.left() == 0 {
+            // All of the answer was read; only its client has not.
+            let cached = call.cached;
+            return self.finished(number, attempt, cached);
+        }
         let (router, worker) = (call.router, going.rank.worker);
-        call.waits(self.now);
+        call.asks(self.now);
         call.tried.push(worker);
         call.attempt += 1;
-        let again = call.attempt < self.setup.routers.attempts && call.left() > 0;
+        let again = call.attempt < self.setup.routers.attempts;
         self.log
             .say(self.now, || format!("request {} broke at {}", number.0, going.rank));
         let ended = Ended {
@@ -326,10 +464,12 @@ impl<I: Traffic> World<I> {
             cached: None,
         };
         let node = &mut self.routers[router as usize];
-        node.router.done(self.now, going.ticket, &ended);
+        // Told in this order, nobody who waits goes there now.
         if !self.workers[worker.0 as usize].up || node.cut_from.contains(&worker.0) {
             node.believe(self.now, &self.workers[worker.0 as usize], false);
         }
+        node.router.done(self.now, going.ticket, &ended);
+        self.tell_again(router, going.ticket);
         if again {
             self.go_on(number);
             self.ask(number);
@@ -364,14 +504,9 @@ impl<I: Traffic> World<I> {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        if let Some(going) = call.going().copied() {
-            let worker = going.rank.worker.0;
-            let request = request_no(number, call.attempt);
-            self.workers[worker as usize].engine.cancel(request);
-        }
-        call.waits(self.now);
         call.attempt += 1;
         call.said.clear();
+        call.tried.clear();
         call.first_token = None;
         call.router = next;
         let asked = call.asked.0 as usize;
@@ -395,9 +530,13 @@ impl<I: Traffic> World<I> {
         let router = call.router;
         let node = &self.routers[router as usize];
         match call.stage {
+            Stage::Asks(_) => (),
             Stage::Waits(_) => {
                 if !node.router.cancel(&request_id(number, call.attempt)) {
-                    self.violated(format!("request {} waits, and its router does not know it", number.0));
+                    self.violated(
+                        Check::EndsOnce,
+                        format!("request {} waits, and its router does not know it", number.0),
+                    );
                 }
             }
             Stage::Goes(going) => {
@@ -409,6 +548,7 @@ impl<I: Traffic> World<I> {
                 node.router.done(self.now, going.ticket, &ended);
                 let request = request_no(number, call.attempt);
                 self.workers[going.rank.worker.0 as usize].engine.cancel(request);
+                self.tell_again(router, going.ticket);
             }
         }
         self.log.say(self.now, || format!("request {} is given up", number.0));
@@ -419,9 +559,10 @@ impl<I: Traffic> World<I> {
     /// A request is over.
     fn end(&mut self, number: CallNo, end: End) {
         let Some(call) = self.calls.remove(&number) else {
-            self.violated(format!("request {} ends twice", number.0));
+            self.violated(Check::EndsOnce, format!("request {} ends twice", number.0));
             return;
         };
+        self.outcome.ended_as[end as usize] += 1;
         let record = call.record(self.now, end);
         self.outcome.hash = record.mix_into(self.outcome.hash);
         self.over.push((record, number));

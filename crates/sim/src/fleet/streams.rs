@@ -5,11 +5,12 @@ use std::sync::Arc;
 use homing_domain::{DpRank, KvBatch, KvChange, RankId};
 use homing_feed::{Ask, AskId, Command, Input, Part, Reply, What};
 use homing_profile::Millis;
+use homing_scheduler::Duty;
 use homing_trace::Traffic;
 
 use super::calendar::Due;
 use super::routers::{Node, Subscription, millis};
-use super::world::World;
+use super::world::{World, WorldError};
 
 /// Removals that stand beside each other become one, as the decoder of an engine's bytes makes of them.
 fn join_removals(changes: &mut Vec<KvChange>) {
@@ -34,7 +35,7 @@ impl<I: Traffic> World<I> {
         join_removals(&mut batch.changes);
         let batch = Arc::new(batch);
         let node = &mut self.workers[worker as usize];
-        node.keep(dp, &batch);
+        node.keep(dp, &batch, self.now);
         let rank = RankId { worker: node.id, dp };
         let (loss, repeat, reorder) = (node.loss, node.repeat, node.reorder);
         for number in 0..self.routers.len() {
@@ -144,6 +145,22 @@ impl<I: Traffic> World<I> {
             subscription: id,
         };
         self.calendar.enter(self.now + self.setup.links.hop, due);
+    }
+
+    /// A router meets a worker: it may get requests from now on, and its events are listened to.
+    pub(crate) fn introduce(&mut self, node: &mut Node, worker: usize) -> Result<(), WorldError> {
+        let ranks: Vec<RankId> = self.workers[worker].ranks().collect();
+        node.knows.insert(worker as u32);
+        if self.workers[worker].duty == Duty::Draining {
+            node.drained.insert(worker as u32);
+        }
+        for rank in ranks {
+            node.meet(&self.setup, rank, self.now).map_err(WorldError::Room)?;
+            if node.listens {
+                self.subscribe(node, rank);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn subscribed(&mut self, of: (u32, u64), rank: RankId, subscription: u64) {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use homing_domain::{DpRank, KvBatch, RankId, Sequence, WorkerId};
+use homing_domain::{Digest, DpRank, KvBatch, RankId, Sequence, WorkerId};
 use homing_engine::{ConfigError, Engine, RequestNo};
 use homing_profile::Time;
+use homing_scheduler::Duty;
 
 use super::calls::CallNo;
 use super::setup::Drawn;
@@ -17,6 +18,12 @@ pub(crate) struct Worker {
     pub(crate) engine: Engine,
     /// Whether it answers.
     pub(crate) up: bool,
+    /// Whether it takes requests and does nothing.
+    pub(crate) hangs: bool,
+    /// Whether routers are told that it is there, and whether it takes new requests.
+    pub(crate) listed: bool,
+    pub(crate) duty: Duty,
+    pub(crate) loads_adapters: bool,
     /// When the engine is looked at next.
     pub(crate) wakes: Option<Time>,
     /// How much slower than its timing it is, without faults.
@@ -25,6 +32,9 @@ pub(crate) struct Worker {
     pub(crate) loss: u32,
     pub(crate) repeat: u32,
     pub(crate) reorder: u32,
+    /// For each rank the last batch that it told of in this life, and when it did.
+    pub(crate) newest: Vec<Option<(Sequence, Digest)>>,
+    pub(crate) told: Vec<Time>,
     /// For each rank the last batches.
     rings: Vec<VecDeque<Arc<KvBatch>>>,
     ring: usize,
@@ -49,14 +59,25 @@ impl Worker {
             id,
             engine,
             up: true,
+            hangs: false,
+            listed: true,
+            duty: Duty::Serving,
+            loads_adapters: true,
             wakes: None,
             slowdown: drawn.slowdown,
             loss: 0,
             repeat: 0,
             reorder: 0,
+            newest: vec![None; ranks],
+            told: vec![Time::ZERO; ranks],
             rings: vec![VecDeque::new(); ranks],
             ring,
         })
+    }
+
+    /// Whether it computes.
+    pub(crate) const fn works(&self) -> bool {
+        self.up && !self.hangs
     }
 
     /// Its ranks.
@@ -66,7 +87,12 @@ impl Worker {
     }
 
     /// Keeps a batch for those who ask for it again.
-    pub(crate) fn keep(&mut self, dp: DpRank, batch: &Arc<KvBatch>) {
+    pub(crate) fn keep(&mut self, dp: DpRank, batch: &Arc<KvBatch>, now: Time) {
+        let at = usize::from(dp.0);
+        if let (Some(newest), Some(told)) = (self.newest.get_mut(at), self.told.get_mut(at)) {
+            *newest = Some((batch.sequence, batch.digest));
+            *told = now;
+        }
         if let Some(ring) = self.rings.get_mut(usize::from(dp.0)).filter(|_| self.ring > 0) {
             if ring.len() == self.ring {
                 ring.pop_front();
@@ -82,8 +108,10 @@ impl Worker {
     }
 
     /// It dies. Returns the requests that are lost. What it kept is lost too.
-    pub(crate) fn crash(&mut self) -> Vec<RequestNo> {
+    pub(crate) fn crash(&mut self, now: Time) -> Vec<RequestNo> {
         self.up = false;
+        self.newest.fill(None);
+        self.told.fill(now);
         self.wakes = None;
         self.rings.iter_mut().for_each(VecDeque::clear);
         self.engine.restart()

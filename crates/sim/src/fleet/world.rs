@@ -1,20 +1,21 @@
 //! The loop: one thing after the other, each at its moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use homing_domain::WorkerId;
+use homing_domain::{AdapterName, WorkerId};
 use homing_engine::Outcome as Step;
 use homing_profile::{Millis, Time};
 use homing_scheduler::Decision;
+use homing_scheduler::queue::Tenant;
 use homing_trace::{Agenda, AgendaError, Conversations, Traffic, UnknownSession};
 use rustc_hash::FxHashMap;
 
 use super::calendar::{Calendar, Due};
-use super::calls::{Call, CallNo};
-use super::check::{Memory, Violation};
+use super::calls::{Booked, Call, CallNo};
+use super::check::{Check, Memory, Violation};
 use super::policy::PolicyError;
-use super::record::Record;
+use super::record::{Record, mixed};
 use super::routers::{Node, millis};
 use super::setup::FleetSetup;
 use super::workers::Worker;
@@ -51,6 +52,9 @@ pub enum WorldError {
     /// The traffic goes on with a session that never was.
     #[error(transparent)]
     Session(#[from] UnknownSession),
+    /// The traffic cannot be.
+    #[error(transparent)]
+    Workload(#[from] homing_trace::generate::WorkloadError),
     /// A router has no room.
     #[error("a router has no room for a rank: {0}")]
     Room(String),
@@ -71,6 +75,14 @@ pub struct Outcome {
     pub ended: Time,
     /// What must not be and was. Empty if all is well.
     pub violations: Vec<Violation>,
+    /// Faults that began, by name.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Requests that were let go again after they had failed.
+    pub retried: u64,
+    /// Requests that waited in a router.
+    pub waited: u64,
+    /// Requests by how they ended: answered, failed, given up.
+    pub ended_as: [u64; 3],
     /// How often what a router believed was compared with what an engine held.
     pub compared: u64,
     /// The last things that happened before the first violation, if they were asked for.
@@ -88,6 +100,18 @@ pub enum Decisions {
     /// They are not.
     #[default]
     Dropped,
+}
+
+/// How closely is looked at what happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Care {
+    /// At what costs little.
+    #[default]
+    Usual,
+    /// At everything.
+    Close,
+    /// At everything; and as all requests are alike and go anywhere, at whether classes and tenants get their shares.
+    Shares,
 }
 
 /// A fleet under traffic.
@@ -109,6 +133,14 @@ pub struct World<I> {
     pub(crate) memory: Memory,
     pub(crate) log: super::log::Log,
     pub(crate) impatience: u32,
+    pub(crate) slow_clients: u32,
+    pub(crate) late_words: u32,
+    /// Faults that have begun and not ended.
+    pub(crate) active: Vec<usize>,
+    /// Adapters that were asked for, and tenants by their numbers.
+    pub(crate) adapters: BTreeSet<AdapterName>,
+    pub(crate) tenants: BTreeMap<Arc<str>, Tenant>,
+    pub(crate) care: Care,
     pub(crate) subscriptions: u64,
     pub(crate) outcome: Outcome,
     /// Room for a step of an engine.
@@ -142,6 +174,12 @@ impl<I: Traffic> World<I> {
             memory: Memory::default(),
             log: super::log::Log::default(),
             impatience: 0,
+            slow_clients: 0,
+            late_words: 0,
+            active: Vec::new(),
+            adapters: BTreeSet::new(),
+            tenants: BTreeMap::new(),
+            care: Care::Usual,
             subscriptions: 0,
             outcome: Outcome::default(),
             step: Step::default(),
@@ -173,6 +211,13 @@ impl<I: Traffic> World<I> {
         self
     }
 
+    /// Looks at everything that can be looked at, whatever it costs.
+    #[must_use]
+    pub fn with_care(mut self, care: Care) -> Self {
+        self.care = care;
+        self
+    }
+
     /// Keeps decisions, to be shown to the observer.
     #[must_use]
     pub fn with_decisions(mut self) -> Self {
@@ -200,6 +245,7 @@ impl<I: Traffic> World<I> {
             } else {
                 let Some((at, due)) = self.calendar.take() else { break };
                 self.now = self.now.max(at);
+                self.outcome.hash = mixed(self.outcome.hash, at.0);
                 self.happen(due)?;
             }
             while let Some((record, call)) = self.over.pop() {
@@ -219,7 +265,9 @@ impl<I: Traffic> World<I> {
                 break;
             }
         }
-        self.check_end();
+        if self.memory.violations.is_empty() {
+            self.check_end();
+        }
         let mut outcome = self.outcome;
         outcome.ended = self.now;
         outcome.violations = self.memory.violations;
@@ -277,9 +325,18 @@ impl<I: Traffic> World<I> {
                 rank,
                 subscription,
             } => self.unsubscribed((router, life), rank, subscription),
+            Due::Discovers { router, life, worker } => self.discovers((router, life), worker)?,
+            Due::Touch { call, attempt } => self.touch(call, attempt),
+            Due::LateWord { router, life, ticket } => self.late_word((router, life), ticket),
             Due::Poll { router, life } => self.poll((router, life)),
             Due::Tick { router, life } => self.tick((router, life)),
             Due::Fault { fault, ends } => self.fault(fault, ends)?,
+            Due::LookAgain {
+                router,
+                call,
+                rank,
+                looks,
+            } => self.look_again((router, call, rank), looks),
             Due::Check => {
                 self.check();
                 self.calendar.enter(self.now + CHECK, Due::Check);
@@ -291,23 +348,68 @@ impl<I: Traffic> World<I> {
     /// A router begins a life, and meets all workers.
     pub(crate) fn start_router(&mut self, number: u32, life: u64) -> Result<Node, WorldError> {
         let mut node = Node::new(&self.setup, number, life)?;
-        for worker in &self.workers {
-            for rank in worker.ranks() {
-                node.meet(&self.setup, rank, self.now).map_err(WorldError::Room)?;
-            }
-        }
-        if node.listens {
-            for worker in 0..self.workers.len() {
-                let ranks: Vec<_> = self.workers[worker].ranks().collect();
-                for rank in ranks {
-                    self.subscribe(&mut node, rank);
-                }
+        for worker in 0..self.workers.len() {
+            if self.workers[worker].listed {
+                self.introduce(&mut node, worker)?;
             }
         }
         self.calendar.enter(self.now + TICK, Due::Tick { router: number, life });
         self.calendar
             .enter(self.now + PROBE, Due::Poll { router: number, life });
         Ok(node)
+    }
+
+    /// A router hears what holds of a worker.
+    fn discovers(&mut self, of: (u32, u64), worker: u32) -> Result<(), WorldError> {
+        if self.node(of).is_none() {
+            return Ok(());
+        }
+        let (router, at) = (of.0 as usize, worker as usize);
+        self.routers[router].hear_duty(self.now, &self.workers[at]);
+        match (self.workers[at].listed, self.routers[router].knows.contains(&worker)) {
+            (true, false) => {
+                let mut node = self.routers.remove(router);
+                let introduced = self.introduce(&mut node, at);
+                self.routers.insert(router, node);
+                introduced?;
+            }
+            (false, true) => self.leaves(of.0, worker),
+            _ => (),
+        }
+        self.carry_out(of.0);
+        self.effects(of.0);
+        Ok(())
+    }
+
+    /// A router hears that a worker is not there any more. What it computes goes on.
+    fn leaves(&mut self, router: u32, worker: u32) {
+        let (now, mut released) = (self.now, 0);
+        let ranks: Vec<_> = self.workers[worker as usize].ranks().collect();
+        let node = &mut self.routers[router as usize];
+        node.knows.remove(&worker);
+        node.believed_down.remove(&worker);
+        for rank in ranks {
+            released += node.router.rank_gone(now, rank);
+            if node.subscriptions.remove(&rank).is_some() {
+                // Who leaves is not refused.
+                let _ = node.feed.step(millis(now), homing_feed::Input::Left(rank));
+            }
+        }
+        let mut booked = 0;
+        for (call, _) in self.calls_of(router, worker) {
+            let going = self.calls.get_mut(&call).and_then(Call::going_mut);
+            let Some(going) = going.filter(|going| going.booked == Booked::Yes) else {
+                continue;
+            };
+            going.booked = Booked::No;
+            booked += 1;
+        }
+        if released != booked {
+            self.violated(
+                Check::Conserved,
+                format!("router {router} had {released} booked on worker {worker}, its clients know of {booked}"),
+            );
+        }
     }
 
     /// The router of this number, if it still is in this life.
@@ -340,6 +442,9 @@ impl<I: Traffic> World<I> {
             return;
         };
         for worker in &self.workers {
+            if !node.knows.contains(&worker.id.0) {
+                continue;
+            }
             let up = worker.up && !node.cut_from.contains(&worker.id.0);
             node.believe(now, worker, up);
             if up && wants_load {
