@@ -191,6 +191,10 @@ fn what_is_wrong_is_said() {
             "chat --load 0".to_owned(),
             "--load is 0, expected a number above 0".to_owned(),
         ),
+        (
+            "chat --slice 1 --load 0.5".to_owned(),
+            "no number of copies makes a load of it".to_owned(),
+        ),
         ("chat --load 1 --copies 2".to_owned(), "cannot be used with".to_owned()),
         ("chat --workers 0".to_owned(), "0 is not in 1..=4096".to_owned()),
         ("chat --blocks 2".to_owned(), "give it more --blocks".to_owned()),
@@ -368,6 +372,20 @@ fn the_report_works_in_a_real_browser() {
     );
     assert!(drawn("<option") == 6, "policies to choose, twice");
     assert!(dom.contains("Decided by time among 3 workers"));
+    // As a person would: the next request, another policy, another latency, one line less.
+    let used = "<script>byId('after').click(); const policy = byId('req-policy'); policy.value = 1; \
+                policy.dispatchEvent(new Event('change')); byId('load-policy').value = 2; \
+                byId('load-policy').dispatchEvent(new Event('change')); byId('which').children[2].click(); \
+                byId('latency-legend').querySelector('button').click();</script></body>";
+    let path = file("report-used.html", &page.replace("</body>", used));
+    let after = browsed(&format!("file://{path}"), &["--blink-settings=preferredColorScheme=0"]);
+    assert!(after.contains("Decided by blocks among 3 workers") && after.contains("3 workers under round-robin"));
+    assert!(after.contains("End to end by share of requests"));
+    assert_eq!(
+        dom.matches("<path").count() - after.matches("<path").count(),
+        2,
+        "one policy less in both plots"
+    );
     let said = error(&format!("replay {CHAT} --policy random --report /nowhere/at/all.html"));
     assert!(
         said.contains("the report cannot be written to /nowhere/at/all.html"),

@@ -116,10 +116,10 @@ fn a_single_large_cache_gives_what_an_infinite_one_would() {
     });
     let requests = generated(3, arrivals, kind, 300);
     let setup = fleet(1, 60_000, &constant(5.0), "time");
-    let mut survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&setup)).expect("it is read");
+    let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&setup)).expect("it is read");
     let mix = Mix::copies(&survey, 1, 1);
     let open = || Ok(traffic(&requests));
-    let reuse = Reuse::of(&mut survey, mix, Time::ZERO, open).expect("it is read");
+    let reuse = Reuse::of(&survey, mix, Time::ZERO, open).expect("it is read");
     let yardstick = reuse.yardstick(&setup, &work(&setup));
     let mut tally = Tally::new(1, SLO, Time::ZERO);
     let world = World::new(setup, traffic(&requests)).expect("the fleet is possible");
@@ -232,9 +232,9 @@ fn of_all_assignments_of_tiny_cases_none_beats_the_bound_no_policy_beats_the_bes
         let best = all
             .min_by(|one, other| one.worth.compare(&other.worth))
             .expect("there are some");
-        let mut survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&direct)).expect("it is read");
+        let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&direct)).expect("it is read");
         let (mix, open) = (Mix::copies(&survey, 2, 1), || Ok(traffic(&requests)));
-        let reuse = Reuse::of(&mut survey, mix, Time::ZERO, open).expect("it is read");
+        let reuse = Reuse::of(&survey, mix, Time::ZERO, open).expect("it is read");
         let bound = reuse
             .yardstick(&direct, &work(&direct))
             .mean_ttft()

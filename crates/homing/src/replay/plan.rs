@@ -18,6 +18,8 @@ use super::written;
 
 /// Blocks of each worker while a share of the working set is asked for and that is not known yet.
 const FIRST_BLOCKS: u32 = 49_152;
+/// So often caches are fitted to the traffic and the traffic to the caches.
+const ROUNDS: u32 = 3;
 /// Batches that an engine can send again.
 const RING: usize = 256;
 /// How often a request is tried.
@@ -68,24 +70,24 @@ impl Plan {
         let mut setup = setup(args, believed, &room)?;
         let work = work(&setup);
         let mut survey = Survey::of(|| source.open(), block_size(args)?, &work)?;
-        let mix = match args.load {
-            Some(load) => {
-                ensure!(
-                    load > 0.0 && load.is_finite(),
-                    "--load is {load}, expected a number above 0"
-                );
-                Mix::load(&survey, args.workers, load)?
-            }
-            None => Mix::copies(&survey, args.workers, args.copies.unwrap_or(1)),
-        };
-        let mix = most.map_or(mix, |most| mix.limited(most));
         let since = written::warmup(&args.warmup, survey.summary.span)?;
-        let reuse = Reuse::of(&mut survey, mix, since, || source.open())?;
-        let working_set = reuse.working_set();
+        let mut mix = mixed(args, &survey, most)?;
+        let mut reuse = Reuse::of(&survey, mix, since, || source.open())?;
         if let Room::Times(times) = room {
-            let each = times * working_set as f64 / f64::from(args.workers);
-            set_blocks(&mut setup, each.clamp(1.0, f64::from(u32::MAX)) as u32);
+            // How many copies there are depends on how large batches can be, and the working set on how many copies there are.
+            for _ in 0..ROUNDS {
+                let each = times * reuse.working_set() as f64 / f64::from(args.workers);
+                set_blocks(&mut setup, each.clamp(1.0, f64::from(u32::MAX)) as u32);
+                survey.set_work(&self::work(&setup));
+                let again = mixed(args, &survey, most)?;
+                if again == mix {
+                    break;
+                }
+                mix = again;
+                reuse = Reuse::of(&survey, mix, since, || source.open())?;
+            }
         }
+        survey.forget_requests();
         let cache = setup.cache_tokens();
         ensure!(
             u64::from(survey.longest.0) <= cache,
@@ -97,7 +99,7 @@ impl Plan {
             since,
             mix,
             asked: args.load,
-            working_set,
+            working_set: reuse.working_set(),
             yardstick,
             setup,
             slo,
@@ -126,6 +128,20 @@ impl Plan {
         policy.clone_into(&mut setup.routers.policy);
         setup
     }
+}
+
+fn mixed(args: &FleetArgs, survey: &Survey, most: Option<u64>) -> anyhow::Result<Mix> {
+    let mix = match args.load {
+        Some(load) => {
+            ensure!(
+                load > 0.0 && load.is_finite(),
+                "--load is {load}, expected a number above 0"
+            );
+            Mix::load(survey, args.workers, load)?
+        }
+        None => Mix::copies(survey, args.workers, args.copies.unwrap_or(1)),
+    };
+    Ok(most.map_or(mix, |most| mix.limited(most)))
 }
 
 /// The policies that were named, checked; `all` stands for all that choose by themselves.

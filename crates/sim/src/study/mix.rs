@@ -77,13 +77,19 @@ impl Mix {
         let copies = needed.ceil();
         let (buckets, kept) = survey.nearest(needed - (copies - 1.0));
         let all = Self::copies(survey, workers, copies as u32);
-        Ok(Self {
+        let mix = Self {
             last_kept: kept,
             load: all.load * (copies - 1.0 + kept) / copies,
             requests: survey.summary.requests * (copies as u64 - 1) + survey.kept(buckets).1,
             buckets,
             ..all
-        })
+        };
+        // So little of so short a trace that no family is small enough.
+        if mix.requests == 0 {
+            Err(MixError::Nothing)
+        } else {
+            Ok(mix)
+        }
     }
 
     /// Only the first so many requests.

@@ -5,7 +5,8 @@
 //!   ([`Reuse`] finds it);
 //! - [`tune`] searches for settings, [`local`] for an assignment; both are told by the caller what a try is worth.
 //!
-//! **Invariant:** the memory of a tally does not grow with the number of requests; that of a yardstick by 16 bytes for each.
+//! **Invariant:** the memory of a tally does not grow with the number of requests; that of a survey and of a yardstick
+//! by some bytes for each.
 //!
 //! **Invariant:** equal runs give equal figures, to the bit.
 

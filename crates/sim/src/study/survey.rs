@@ -148,12 +148,23 @@ impl Survey {
             });
         }
         survey.distinct_blocks = sized.distinct_blocks();
-        let context: f64 = survey.buckets.iter().map(|bucket| bucket.context).sum();
-        let output = survey.summary.output_tokens;
-        let mean = if output > 0 { context / output as f64 } else { 1.0 };
-        survey.token = work.token(Tokens(mean.round().max(1.0) as u32));
-        survey.summary.work += survey.token * output as f64;
+        survey.set_work(work);
         Ok(Some(survey))
+    }
+
+    /// What tokens take is that of another fleet. Prefills are as they were.
+    pub fn set_work(&mut self, work: &Work) {
+        let context: f64 = self.buckets.iter().map(|bucket| bucket.context).sum();
+        let output = self.summary.output_tokens;
+        let mean = if output > 0 { context / output as f64 } else { 1.0 };
+        self.token = work.token(Tokens(mean.round().max(1.0) as u32));
+        let prefill: f64 = self.buckets.iter().map(|bucket| bucket.prefill.0).sum();
+        self.summary.work = Millis(prefill) + self.token * output as f64;
+    }
+
+    /// What it remembers of single requests is given up: they are many.
+    pub fn forget_requests(&mut self) {
+        self.jobs = Vec::new();
     }
 
     /// What one worker takes for all of it.
@@ -161,9 +172,10 @@ impl Survey {
         self.summary.work
     }
 
-    /// So many workers would be busy all the time, if it went on like this.
+    /// So many workers would be busy all the time, if it went on like this; 0 if it has no length.
     pub fn workers_filled(&self) -> f64 {
-        self.work().0 / self.period().0.max(1e-9)
+        let period = self.period().0;
+        if period > 0.0 { self.work().0 / period } else { 0.0 }
     }
 
     /// How long it lasts, with the gap after its last request.

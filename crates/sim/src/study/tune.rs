@@ -1,7 +1,7 @@
 //! Which settings are the cheapest that keep a promise, and what does a better one cost?
 //!
 //! [`Search`] says what to try next and is told what it was worth; who runs it decides when to stop. First it bisects the number of
-//! workers with the default settings, then tries every other policy on as many, then varies the best, by turns on as many workers and
+//! workers with the default settings, tries them on a quarter, half and three quarters of all workers, then tries every other policy on as many, then varies the best, by turns on as many workers and
 //! on one less.
 //!
 //! **Invariant:** the same seed and the same worths give the same tries, in the same order; none is tried twice.
@@ -77,6 +77,8 @@ pub struct Search {
     broken: u32,
     kept: Option<u32>,
     others: Vec<String>,
+    /// Numbers of workers to try, for the frontier.
+    spread: Vec<u32>,
     turns: u32,
 }
 
@@ -91,6 +93,7 @@ impl Search {
             broken: 0,
             kept: None,
             others,
+            spread: [1, 2, 3].map(|part| (space.most_workers * part / 4).max(1)).to_vec(),
             turns: 0,
             space,
         }
@@ -100,6 +103,12 @@ impl Search {
     pub fn next_try(&mut self) -> Option<Settings> {
         if let Some(workers) = self.bisected() {
             return Some(self.default_on(workers));
+        }
+        while let Some(workers) = self.spread.pop() {
+            let settings = self.default_on(workers);
+            if !self.was_tried(&settings) {
+                return Some(settings);
+            }
         }
         let enough = self.enough();
         while let Some(policy) = self.others.pop() {

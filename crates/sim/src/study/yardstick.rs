@@ -64,9 +64,8 @@ pub struct Reuse {
 }
 
 impl Reuse {
-    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew. What the survey remembers of
-    /// single requests is taken out of it.
-    pub fn of<I, F>(survey: &mut Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
+    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew.
+    pub fn of<I, F>(survey: &Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
     where
         I: Traffic,
         F: FnMut() -> Result<I, TraceError>,
@@ -75,11 +74,9 @@ impl Reuse {
         let all_blocks = survey.summary.blocks.saturating_mul(u64::from(copies));
         let most = MOST_BLOCKS * u64::from(copies.clamp(1, COPIES));
         let coarse = coarsened(survey.looked_at, all_blocks, most);
-        let taken = std::mem::take(&mut survey.jobs);
         let (jobs, looked_at) = if mix.is_plain() {
-            (taken, survey.looked_at)
+            (survey.jobs.clone(), survey.looked_at)
         } else {
-            drop(taken);
             (jobs(mix.traffic(&mut open)?, coarse)?, coarse)
         };
         Ok(Self {
