@@ -227,6 +227,12 @@ impl RankLoad {
         Millis(self.time_of(self.ahead) + others + self.step_wait() - done)
     }
 
+    /// Until the prompts ahead have been computed, without the step in progress. Nothing if there are none.
+    #[inline]
+    pub fn prompts_ahead(&self, now: Time) -> Millis {
+        Millis((self.backlog(now).0 - self.step_wait()).max(0.0))
+    }
+
     /// How long prompts take one after the other, in steps that they share with what decodes.
     #[inline]
     pub(crate) fn time_of(&self, ahead: Ahead) -> f64 {

@@ -85,7 +85,7 @@ impl Desk {
         sieve.renew();
         while !self.queue.is_empty() && self.some_rank_starts(now) {
             let (core, parked, within) = (&self.core, &self.parked, self.start_within);
-            let mut found = None;
+            let (mut found, mut changed) = (None, None);
             let mut untried = false;
             let taken = self.queue.take(|waiting| {
                 let Some(question) = parked.get(&waiting.id) else {
@@ -106,9 +106,21 @@ impl Desk {
                         found = Some(considered.decision);
                         Can::Go
                     }
-                    _ => Can::Wait,
+                    Ok(considered) => {
+                        let spared = considered.decision.chosen.depths.spared();
+                        let uncached = Tokens(question.prompt.0 - core.spared(question.prompt, spared).0);
+                        if uncached != waiting.uncached {
+                            changed = Some((waiting.id.clone(), uncached));
+                        }
+                        Can::Wait
+                    }
+                    Err(_) => Can::Wait,
                 }
             });
+            // What it is charged for, and its place where short ones go first, follow what is cached now.
+            if let Some((id, uncached)) = changed {
+                self.queue.update(&id, uncached);
+            }
             let (Some(taken), Some(decision)) = (taken, found) else {
                 self.untried = untried;
                 break;
@@ -131,7 +143,7 @@ impl Desk {
     /// Whether any rank at all could begin with something soon. Cheaper than to try.
     fn some_rank_starts(&self, now: Time) -> bool {
         let within = self.start_within.0;
-        let starts = |rank: &homing_load::RankLoad| rank.backlog(now).0.max(rank.space_wait(0).0) <= within;
+        let starts = |rank: &homing_load::RankLoad| rank.prompts_ahead(now).0.max(rank.space_wait(0).0) <= within;
         self.core.load.places().any(|(_, rank)| starts(rank))
     }
 

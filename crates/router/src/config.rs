@@ -13,8 +13,9 @@ pub struct RouterConfig {
     pub hasher: KeyHasher,
     /// Bounds of what is booked.
     pub load: LoadConfig,
-    /// A request is let go while some eligible rank is predicted to begin with it within this time; otherwise it waits here,
-    /// where the order can still be changed, and not in an engine.
+    /// A request is let go while the prompts ahead of it on some eligible rank are predicted to take no longer than this;
+    /// otherwise it waits here, where its order and its rank can still be changed, and not in an engine. Steps that are in
+    /// progress do not count, so an engine that only decodes always gets the next prompt.
     pub start_within: Millis,
     /// Nobody waits longer than this, whatever deadline was given.
     pub most_wait: Millis,
@@ -44,7 +45,7 @@ impl RouterConfig {
         Self {
             hasher,
             load: LoadConfig::new(block_size),
-            start_within: Millis(2_000.0),
+            start_within: Millis(200.0),
             most_wait: Millis(60_000.0),
             classes: vec![ClassSpec {
                 name: "default".to_owned(),

@@ -255,7 +255,7 @@ impl Core {
             let rank = self.load.rank(place);
             rank.is_some_and(|rank| {
                 let space = rank.space_wait(blocks.saturating_sub(u64::from(booked)));
-                rank.backlog(now).0.max(space.0) <= within.0
+                rank.prompts_ahead(now).0.max(space.0) <= within.0
             })
         };
         let chosen = &decision.chosen;
@@ -289,7 +289,7 @@ impl Core {
         self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
         let mut outlook = Outlook::Waits;
         for rank in sieve.eligible.places().filter_map(|place| self.load.rank(place)) {
-            let starts = |blocks| rank.backlog(now).0.max(rank.space_wait(blocks).0) <= within.0;
+            let starts = |blocks| rank.prompts_ahead(now).0.max(rank.space_wait(blocks).0) <= within.0;
             if starts(blocks) {
                 return Outlook::Starts;
             }

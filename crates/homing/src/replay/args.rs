@@ -65,7 +65,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "VIEW", default_value = "events")]
     pub cache_view: String,
     /// A request goes while some worker is predicted to begin with it within this time; else it waits in the router
-    #[arg(long, value_name = "TIME", default_value = "2s")]
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub start_within: String,
     /// Where all chance comes from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
