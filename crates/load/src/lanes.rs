@@ -111,9 +111,9 @@ impl Lanes {
         self.head_since[at] = after(base, rank.head_since);
         self.free[at] = match rank.capacity {
             u32::MAX => ENDLESS,
-            capacity => capacity as f32 - rank.used_blocks() as f32,
+            capacity => capacity as f32 - rank.claimed_blocks() as f32,
         };
-        self.used[at] = rank.used_blocks() as f32;
+        self.used[at] = rank.claimed_blocks() as f32;
         self.block_ms[at] = rank.block_ms;
         let over = (u64::from(rank.all_requests()) + 1).saturating_sub(u64::from(rank.max_sequences));
         self.place_wait[at] = over as f32 * rank.sequence_ms;

@@ -78,6 +78,8 @@ pub(crate) struct Entry {
     pub(crate) private_blocks: u64,
     pub(crate) tail: Option<Tail>,
     pub(crate) output_blocks: u64,
+    /// Blocks of output that are expected beyond these.
+    pub(crate) coming: u64,
     pub(crate) output_parts: u64,
     /// What the profile says of its prefill.
     pub(crate) prefill: Millis,
@@ -114,6 +116,7 @@ impl Entry {
             private_blocks: 0,
             tail: None,
             output_blocks: 0,
+            coming: 0,
             output_parts: 0,
             prefill: Millis::ZERO,
             predicted: Millis::ZERO,

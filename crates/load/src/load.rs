@@ -196,6 +196,10 @@ impl Load {
             entry.output_parts = entry.output_blocks * PARTS * u64::from(left) / u64::from(entry.expected.max(1));
             rank.output_blocks += entry.output_blocks;
             rank.output_parts += entry.output_parts;
+            let expected = blocks_of(u64::from(entry.prompt) + u64::from(entry.expected), size) - before;
+            rank.coming -= entry.coming;
+            entry.coming = expected.saturating_sub(entry.output_blocks);
+            rank.coming += entry.coming;
         }
         let place = entry.place as usize;
         self.refresh_if_outdated(place, now);
@@ -394,6 +398,7 @@ impl Load {
                 && rank.prompt_blocks == 0
                 && rank.output_blocks == 0
                 && rank.output_parts == 0
+                && rank.coming == 0
         };
         let tables = self.live() == 0 && self.ids.is_empty() && self.adapters.is_empty() && self.prompts.is_empty();
         tables && self.busy.ranks == 0 && self.ranks.iter().all(at_rest)

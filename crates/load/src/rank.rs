@@ -60,6 +60,8 @@ pub struct RankLoad {
     pub(crate) decoding: u32,
     pub(crate) prompt_blocks: u64,
     pub(crate) output_blocks: u64,
+    /// Blocks of output that are expected beyond these.
+    pub(crate) coming: u64,
     pub(crate) output_parts: u64,
     pub(crate) context: u64,
     pub(crate) others: Others,
@@ -96,6 +98,7 @@ impl RankLoad {
             decoding: 0,
             prompt_blocks: 0,
             output_blocks: 0,
+            coming: 0,
             output_parts: 0,
             context: 0,
             others: Others::default(),
@@ -173,6 +176,12 @@ impl RankLoad {
     /// Blocks in use, those of others included.
     pub fn used_blocks(&self) -> u64 {
         self.prompt_blocks + self.output_blocks + u64::from(self.others.blocks)
+    }
+
+    /// Blocks in use, and those that requests which run are expected to need: whoever takes these away makes one of them lose
+    /// all it has.
+    pub fn claimed_blocks(&self) -> u64 {
+        self.used_blocks() + self.coming
     }
 
     /// How much of its cache is in use, from 0 to 1; nothing if its size is not known.
@@ -266,7 +275,7 @@ impl RankLoad {
     pub fn space_wait(&self, blocks: u64) -> Millis {
         // One that needs more than there is begins when nothing else is in use: engines cut off what does not fit.
         let capacity = u64::from(self.capacity);
-        let missing = (self.used_blocks() + blocks.min(capacity)).saturating_sub(capacity);
+        let missing = (self.claimed_blocks() + blocks.min(capacity)).saturating_sub(capacity);
         let over = (u64::from(self.all_requests()) + 1).saturating_sub(u64::from(self.max_sequences));
         let (space, place) = (
             missing as f64 * f64::from(self.block_ms),

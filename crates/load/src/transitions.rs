@@ -22,6 +22,11 @@ impl Load {
         entry.prompt = booking.prompt.0;
         entry.expected = booking.expected_output.0;
         entry.adapter = booking.adapter;
+        if self.config.output_blocks == Track::On {
+            let size = self.config.block_size;
+            let whole = u64::from(entry.prompt) + u64::from(entry.expected);
+            entry.coming = blocks_of(whole, size) - blocks_of(u64::from(entry.prompt), size);
+        }
         if booking.work == PromptWork::Counts {
             entry.uncached = uncached;
             if let Some(cold) = &self.cold[index] {
@@ -50,6 +55,7 @@ impl Load {
             *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
         }
         let (uncached, work) = (entry.uncached, entry.work);
+        self.ranks[place].coming += entry.coming;
         if self.ranks[place].pending == 0 {
             self.change_busy(now, 1);
         }
@@ -166,6 +172,7 @@ impl Load {
         rank.prompt_blocks -= blocks;
         rank.output_blocks -= entry.output_blocks;
         rank.output_parts -= entry.output_parts;
+        rank.coming -= entry.coming;
         if let Some(cold) = self.cold[place].as_mut() {
             cold.released.add(blocks + entry.output_blocks, now);
         }

@@ -337,7 +337,13 @@ fn room_is_waited_for_where_there_is_none() {
     );
     load.book(simple("a", 0), Time::ZERO).unwrap();
     assert!(load.rank(place).unwrap().space_wait(301).0 > 0.0);
-    assert_eq!(load.rank(place).unwrap().space_wait(50), Millis::ZERO);
+    let rank = load.rank(place).unwrap();
+    assert_eq!(
+        rank.space_wait(50).0,
+        3.0 * rank.space_wait(48).0,
+        "its output is expected to need three"
+    );
+    assert_eq!(rank.space_wait(47), Millis::ZERO);
     load.book(simple("b", 0), Time::ZERO).unwrap();
     assert!(load.rank(place).unwrap().space_wait(0).0 > 0.0, "no third sequence");
 }

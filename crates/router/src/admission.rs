@@ -10,12 +10,16 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::queue::{Can, Waiting};
 
 use crate::bugs::planted;
-use crate::desk::{Considered, Desk, Outlook, Readers, Sight};
+use crate::desk::{Considered, Desk, Outlook, Readers, Sight, Space};
 use crate::question::{Effect, Question, Turned, Verdict};
 
 /// Requests that might fit if enough of their prompt is in use already are tried in vain so often; those behind them that need
 /// that have to wait for the next change, and others do not.
 const TRIES: u32 = 4;
+
+/// Whoever has waited so long for room in caches goes without it, to an engine that then keeps room free for the first of those that
+/// wait: otherwise small requests could take the room of a large one for ever.
+const PATIENCE: Millis = Millis(20_000.0);
 
 impl Desk {
     /// A request wants to go.
@@ -23,7 +27,10 @@ impl Desk {
         if planted!(self.core.bug, TriedForgotten) {
             question.wanted.tried.clear();
         }
-        let mut considered = match self.core.consider(now, &question, self.start_within, sight) {
+        let mut considered = match self
+            .core
+            .consider(now, &question, (self.start_within, Space::Counts), sight)
+        {
             Ok(considered) => considered,
             Err(refusal) => return Verdict::Turned(refusal.into()),
         };
@@ -31,7 +38,10 @@ impl Desk {
             // Whoever waits goes first: since it was tried last, time has passed. What is left after that is this one's.
             self.admit(now, readers, sight);
             readers.look_up(&question.keys, sight);
-            considered = match self.core.consider(now, &question, self.start_within, sight) {
+            considered = match self
+                .core
+                .consider(now, &question, (self.start_within, Space::Counts), sight)
+            {
                 Ok(considered) => considered,
                 Err(refusal) => return Verdict::Turned(refusal.into()),
             };
@@ -91,7 +101,12 @@ impl Desk {
                 let Some(question) = parked.get(&waiting.id) else {
                     return Can::Wait;
                 };
-                match core.outlook(now, question, within, &mut sieve) {
+                let space = if now.since(waiting.since).0 < PATIENCE.0 {
+                    Space::Counts
+                } else {
+                    Space::Waived
+                };
+                match core.outlook(now, question, (within, space), &mut sieve) {
                     Outlook::Starts => (),
                     Outlook::Perhaps if tries > 0 => tries -= 1,
                     Outlook::Perhaps => {
@@ -101,7 +116,7 @@ impl Desk {
                     Outlook::Waits => return Can::Wait,
                 }
                 readers.look_up(&question.keys, sight);
-                match core.consider(now, question, within, sight) {
+                match core.consider(now, question, (within, space), sight) {
                     Ok(considered) if considered.can_start => {
                         found = Some(considered.decision);
                         Can::Go
@@ -143,7 +158,7 @@ impl Desk {
     /// Whether any rank at all could begin with something soon. Cheaper than to try.
     fn some_rank_starts(&self, now: Time) -> bool {
         let within = self.start_within.0;
-        let starts = |rank: &homing_load::RankLoad| rank.prompts_ahead(now).0.max(rank.space_wait(0).0) <= within;
+        let starts = |rank: &homing_load::RankLoad| rank.prompts_ahead(now).0 <= within;
         self.core.load.places().any(|(_, rank)| starts(rank))
     }
 

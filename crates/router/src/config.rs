@@ -56,7 +56,8 @@ impl RouterConfig {
             total: Limits::default(),
             approximate: ApproximateConfig::default(),
             first_output: Tokens(256),
-            output_quantile: 0.5,
+            // More than half, because a request that grows beyond what was expected of it may cost another one all it has.
+            output_quantile: 0.75,
             seed: 0,
             #[cfg(any(test, feature = "testing"))]
             bug: None,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homing_domain::{BlockKey, ModelName, RankId, RequestId, Tokens};
 use homing_index::{Answer, Reader};
-use homing_load::{Booking, End, Heard, Load, Place, Ticket};
+use homing_load::{Booking, End, Heard, Load, Place, RankLoad, Ticket};
 use homing_profile::{Millis, Time};
 use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
@@ -186,6 +186,24 @@ pub(crate) enum Outlook {
     Waits,
 }
 
+/// Whether a request waits for room in caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// It does.
+    Counts,
+    /// It has waited long enough: it goes to an engine, which keeps room free for the first of those that wait there.
+    Waived,
+}
+
+impl Space {
+    fn wait(self, rank: &RankLoad, blocks: u64) -> f64 {
+        match self {
+            Self::Counts => rank.space_wait(blocks).0,
+            Self::Waived => 0.0,
+        }
+    }
+}
+
 /// What was decided for a request, and whether it can begin there.
 #[derive(Debug)]
 pub(crate) struct Considered {
@@ -237,7 +255,7 @@ impl Core {
         &self,
         now: Time,
         question: &Question,
-        within: Millis,
+        (within, space): (Millis, Space),
         sight: &mut Sight,
     ) -> Result<Considered, Refusal> {
         let settled = self.overlap(&question.keys, sight);
@@ -254,8 +272,8 @@ impl Core {
         let starts = |place: Place, booked: u32| {
             let rank = self.load.rank(place);
             rank.is_some_and(|rank| {
-                let space = rank.space_wait(blocks.saturating_sub(u64::from(booked)));
-                rank.prompts_ahead(now).0.max(space.0) <= within.0
+                let blocks = blocks.saturating_sub(u64::from(booked));
+                rank.prompts_ahead(now).0.max(space.wait(rank, blocks)) <= within.0
             })
         };
         let chosen = &decision.chosen;
@@ -279,9 +297,18 @@ impl Core {
     }
 
     /// Whether a request could begin. Costs much less than to decide where.
-    pub(crate) fn outlook(&self, now: Time, question: &Question, within: Millis, sieve: &mut Sieve) -> Outlook {
+    pub(crate) fn outlook(
+        &self,
+        now: Time,
+        question: &Question,
+        (within, space): (Millis, Space),
+        sieve: &mut Sieve,
+    ) -> Outlook {
         let blocks = self.blocks_at_end(question);
-        let plain = question.phase == Phase::Whole && question.adapter.is_none() && question.wanted.is_anybody();
+        let plain = space == Space::Counts
+            && question.phase == Phase::Whole
+            && question.adapter.is_none()
+            && question.wanted.is_anybody();
         let known = sieve.known.as_ref().filter(|_| plain);
         if let Some((_, _, outlook)) = known.filter(|(model, least, _)| *model == question.model && *least <= blocks) {
             return *outlook;
@@ -289,7 +316,7 @@ impl Core {
         self.with_ask(question, |ask| self.fleet.filter(ask, &mut sieve.eligible));
         let mut outlook = Outlook::Waits;
         for rank in sieve.eligible.places().filter_map(|place| self.load.rank(place)) {
-            let starts = |blocks| rank.prompts_ahead(now).0.max(rank.space_wait(blocks).0) <= within.0;
+            let starts = |blocks| rank.prompts_ahead(now).0.max(space.wait(rank, blocks)) <= within.0;
             if starts(blocks) {
                 return Outlook::Starts;
             }
@@ -498,7 +525,7 @@ impl Desk {
         };
         let less = cached < live.predicted_cached;
         if self.trust.saw(live.place, less) == trust::Verdict::Doubted {
-            let rank = self.core.load.rank(live.place).map(homing_load::RankLoad::rank);
+            let rank = self.core.load.rank(live.place).map(RankLoad::rank);
             self.effects.extend(rank.map(Effect::Doubted));
         }
     }

@@ -11,7 +11,7 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
 use crate::config::RouterConfig;
-use crate::desk::{Desk, LookUp, Readers, Sight};
+use crate::desk::{Desk, LookUp, Readers, Sight, Space};
 use crate::guess::{CacheView, Guess};
 use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Turned, Verdict};
 use crate::state::State;
@@ -249,7 +249,9 @@ impl Router {
         self.with_sight(now, |sight| {
             self.readers.look_up(&question.keys, sight);
             let desk = self.desk();
-            let considered = desk.core.consider(now, question, desk.start_within, sight)?;
+            let considered = desk
+                .core
+                .consider(now, question, (desk.start_within, Space::Counts), sight)?;
             Ok(considered.decision)
         })
     }

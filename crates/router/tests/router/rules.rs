@@ -478,3 +478,25 @@ fn when_a_worker_is_down_nobody_goes_to_its_other_ranks_either() {
         .worker_changed(world.now, rank(0).worker, |facts| facts.health = Health::Up);
     assert_eq!(world.gone(), [RequestId::from("c")]);
 }
+
+#[test]
+fn small_requests_do_not_take_the_room_of_a_large_one_for_ever() {
+    let mut world = World::with(1, "time", &config(), |new| new.spec.capacity = Some(100));
+    let first = world.go(question("a", 1, 60));
+    world.router.prefill_done(world.now, first.ticket.unwrap());
+    assert_eq!(world.ask(question("large", 2, 80)), Verdict::Wait, "there is no room");
+    let mut overtook = 0;
+    for turn in 0..30 {
+        let small = world.ask(question(&format!("small {turn}"), 100 + turn, 1));
+        overtook += u32::from(matches!(small, Verdict::Go(_)));
+        world.pass(1_000.0);
+        world.router.touch(world.now, first.ticket.unwrap());
+        world.router.tick(world.now);
+        if world.gone().contains(&"large".into()) {
+            assert!((19..=21).contains(&turn), "after {turn} s");
+            assert!(overtook > 0, "until then it kept nobody waiting");
+            return;
+        }
+    }
+    panic!("it waits for ever");
+}

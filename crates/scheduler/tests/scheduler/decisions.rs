@@ -115,7 +115,7 @@ fn a_full_cache_is_waited_for() {
         &expect![[r#"
             1/0 by time, of 2 eligible
             > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              0/0         7906.50 ms = queue 1.58, space 7850.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 6.30; holds 10 blocks (exact)
+              0/0         8256.50 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 6.30; holds 10 blocks (exact)
         "#]],
     );
 }
