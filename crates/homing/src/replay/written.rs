@@ -124,9 +124,9 @@ pub fn faults(text: &str, fleet: (u32, u32)) -> anyhow::Result<Vec<Fault>> {
     Ok(faults)
 }
 
-const FAULTS: &str = "expected KIND@TIME+DURATION, where KIND is crash:WORKER, slow:WORKERxFACTOR, loss:WORKER/PERMILLE, \
-     repeat:WORKER/PERMILLE, reorder:WORKER/PERMILLE, feed-cut:ROUTER/WORKER, partition:ROUTER/WORKER, router-restart:ROUTER or \
-     impatience:PERMILLE";
+const FAULTS: &str = "expected KIND@TIME+DURATION, where KIND is crash:WORKER, hang:WORKER, drain:WORKER, leave:WORKER, \
+     adapter-failure:WORKER, slow:WORKERxFACTOR, loss:WORKER/PERMILLE, repeat:WORKER/PERMILLE, reorder:WORKER/PERMILLE, \
+     feed-cut:ROUTER/WORKER, partition:ROUTER/WORKER, router-restart:ROUTER, impatience:PERMILLE or slow-clients:PERMILLE";
 
 fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault> {
     let (what, when) = written.split_once('@').context(FAULTS)?;
@@ -143,6 +143,10 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
     };
     let kind = match name.trim() {
         "crash" => FaultKind::Crash { worker: number(of)? },
+        "hang" => FaultKind::Hang { worker: number(of)? },
+        "drain" => FaultKind::Drain { worker: number(of)? },
+        "leave" => FaultKind::Leave { worker: number(of)? },
+        "adapter-failure" => FaultKind::AdapterFailure { worker: number(of)? },
         "slow" => {
             let (worker, factor) = pair('x')?;
             let factor: f64 = factor
@@ -170,10 +174,13 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
             }
         }
         "router-restart" => FaultKind::RouterRestart { router: number(of)? },
-        "impatience" => {
+        "impatience" | "slow-clients" => {
             let per_mille = number(of)?;
             ensure!(per_mille <= 1_000, "{per_mille} out of a thousand are more than all");
-            FaultKind::Impatience { per_mille }
+            match name.trim() {
+                "impatience" => FaultKind::Impatience { per_mille },
+                _ => FaultKind::SlowClients { per_mille },
+            }
         }
         _ => bail!(FAULTS),
     };
@@ -197,16 +204,8 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
 
 /// Which worker and which router a fault is about; 0 if about none.
 pub fn ends(kind: FaultKind) -> (u32, u32) {
-    match kind {
-        FaultKind::Crash { worker }
-        | FaultKind::Slow { worker, .. }
-        | FaultKind::Loss { worker, .. }
-        | FaultKind::Repeat { worker, .. }
-        | FaultKind::Reorder { worker, .. } => (worker, 0),
-        FaultKind::FeedCut { router, worker } | FaultKind::Partition { router, worker } => (worker, router),
-        FaultKind::RouterRestart { router } => (0, router),
-        FaultKind::Impatience { .. } => (0, 0),
-    }
+    let (router, worker) = kind.whom();
+    (worker.unwrap_or(0), router.unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -253,10 +252,10 @@ mod tests {
     #[test]
     fn plans_of_faults() {
         let plan = "# first\nslow:1x4@70s+60s, crash:3@60s+30s\nloss:0/100@1s+1s\nfeed-cut:1/2@5s+1s,partition:0/1@1s+1s\n\
-                    router-restart:1@9s\nimpatience:500@0s+1s,repeat:1/9@1s+1s,reorder:1/9@1s+1s";
+                    router-restart:1@9s\nhang:0@1s+1s,drain:1@1s+1s,leave:2@1s+1s,adapter-failure:3@1s+1s,slow-clients:9@1s+1s,impatience:500@0s+1s,repeat:1/9@1s+1s,reorder:1/9@1s+1s";
         let faults_of = |text: &str| faults(text, (4, 2));
         let right = faults_of(plan).unwrap();
-        assert_eq!(right.len(), 9);
+        assert_eq!(right.len(), 14);
         assert!(right.windows(2).all(|pair| pair[0].at <= pair[1].at));
         let crash = right.iter().find(|fault| fault.kind.name() == "crash").unwrap();
         assert_eq!((crash.at, crash.lasts), (Time::from_millis(60_000.0), Millis(30_000.0)));
