@@ -244,3 +244,36 @@ fn a_bug_that_is_not_known_is_an_error_that_names_those_that_are() {
         "{error}"
     );
 }
+
+#[test]
+fn the_whole_router_is_simulated_and_one_fleet_is_repeated_by_its_seed() {
+    let trace = || out(&homing("sim run --seed 3 --trace", &[]));
+    let (one, other) = (trace(), trace());
+    assert!(one.contains(" routers: ") && one.contains(" goes to "), "{one}");
+    assert_eq!(one, other);
+    let printed = out(&homing("sim run --seed 3 --faults crash,loss --json", &[]));
+    let object: serde_json::Value = serde_json::from_str(&printed).expect("one object");
+    let targets = object["targets"].as_array().expect("a list");
+    let named = |name: &str| {
+        let target = targets.iter().find(|target| target["name"] == name);
+        target.unwrap_or_else(|| panic!("{name} in {object}"))["ours"].as_u64()
+    };
+    assert_eq!(named("violations"), Some(0), "{object}");
+    assert_eq!(named("seeds that were not deterministic"), Some(0), "{object}");
+}
+
+#[test]
+fn a_planted_bug_of_the_router_is_found_and_told_how_to_repeat() {
+    let printed = out(&homing("sim run --seeds 20 --bug load-fence-ignored", &[]));
+    assert!(
+        printed.contains("repeat: homing sim run --seed ") && printed.contains("--bug load-fence-ignored"),
+        "{printed}"
+    );
+    let unknown = error(&homing("sim run --bug nonsense", &[]));
+    assert!(unknown.contains("there is no bug"), "{unknown}");
+    let unknown = error(&homing("sim run --faults storm", &[]));
+    assert!(
+        unknown.contains("there is no fault `storm`; there are crash, "),
+        "{unknown}"
+    );
+}

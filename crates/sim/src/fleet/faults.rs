@@ -154,7 +154,7 @@ impl FaultKind {
     }
 
     /// Whom it concerns: a router, a worker.
-    const fn whom(&self) -> (Option<u32>, Option<u32>) {
+    pub const fn whom(&self) -> (Option<u32>, Option<u32>) {
         match *self {
             Self::Crash { worker }
             | Self::Hang { worker }

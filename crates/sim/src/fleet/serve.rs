@@ -17,7 +17,7 @@ use super::check::Check;
 use super::record::End;
 use super::routers::model;
 use super::turns::Turn;
-use super::workers::{attempt_of, request_no};
+use super::workers::{Loading, attempt_of, request_no};
 use super::world::{Decisions, World, WorldError};
 
 /// Routers hear of so many tokens at once, after the first.
@@ -41,7 +41,11 @@ impl<I: Traffic> World<I> {
             if !self.adapters.contains(adapter) {
                 self.adapters.insert(adapter.clone());
             }
-            for worker in self.workers.iter_mut().filter(|worker| worker.loads_adapters) {
+            for worker in self
+                .workers
+                .iter_mut()
+                .filter(|worker| worker.loading == Loading::Works)
+            {
                 // It is there, or the engine has no room for adapters and refuses the request itself.
                 let _ = worker.engine.load_adapter(adapter);
             }

@@ -9,7 +9,7 @@ use homing_trace::Traffic;
 use super::calendar::Due;
 use super::calls::CallNo;
 use super::faults::FaultKind;
-use super::workers::attempt_of;
+use super::workers::{Loading, attempt_of};
 use super::world::{World, WorldError};
 
 /// Routers hear at different times who is there and who drains, at most so late.
@@ -52,7 +52,7 @@ impl<I: Traffic> World<I> {
             }
             FaultKind::AdapterFailure { worker } => {
                 let node = &mut self.workers[worker as usize];
-                node.loads_adapters = false;
+                node.loading = Loading::Fails;
                 for name in &self.adapters {
                     // One that is not there need not be unloaded.
                     let _ = node.engine.unload_adapter(name);
@@ -94,7 +94,7 @@ impl<I: Traffic> World<I> {
             }
             FaultKind::AdapterFailure { worker } => {
                 let node = &mut self.workers[worker as usize];
-                node.loads_adapters = true;
+                node.loading = Loading::Works;
                 for name in &self.adapters {
                     // It is there, or the engine has no room for adapters.
                     let _ = node.engine.load_adapter(name);

@@ -11,6 +11,13 @@ use homing_scheduler::Duty;
 use super::calls::CallNo;
 use super::setup::Drawn;
 
+/// Whether a worker can load adapters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loading {
+    Works,
+    Fails,
+}
+
 /// A process with an engine.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -23,7 +30,7 @@ pub(crate) struct Worker {
     /// Whether routers are told that it is there, and whether it takes new requests.
     pub(crate) listed: bool,
     pub(crate) duty: Duty,
-    pub(crate) loads_adapters: bool,
+    pub(crate) loading: Loading,
     /// When the engine is looked at next.
     pub(crate) wakes: Option<Time>,
     /// How much slower than its timing it is, without faults.
@@ -62,7 +69,7 @@ impl Worker {
             hangs: false,
             listed: true,
             duty: Duty::Serving,
-            loads_adapters: true,
+            loading: Loading::Works,
             wakes: None,
             slowdown: drawn.slowdown,
             loss: 0,
