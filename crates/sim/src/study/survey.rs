@@ -1,8 +1,8 @@
 //! How much work is in a trace, before anything serves it?
 //!
 //! *Work* is what one worker takes for a request if its cache forgets nothing: its prefill in a step of its own, and for each token
-//! that it generates the part of a decode step that falls to one of as many sequences as fit. So a fleet whose load is 1 can just
-//! keep up if it caches as well as can be and its batches are full.
+//! that it generates the part of a decode step that falls to one of as many sequences as fit into half of its cache: the other half
+//! is for prefixes. So a fleet whose load is 1 can just keep up if it caches as well as can be and its batches are full.
 //!
 //! Cost: memory for the distinct blocks while it looks, at most 2^24 of them, and 16 bytes for each request.
 
@@ -39,9 +39,9 @@ impl Work {
         Millis((self.timing.prefill(new, cached) - anyway).0.max(0.0))
     }
 
-    /// What a generated token takes after so many others, in a batch of as many as fit.
+    /// What a generated token takes after so many others, in a batch of as many as fit into half of the cache.
     fn token(&self, context: Tokens) -> Millis {
-        let fit = self.cache.0 / context.0.max(1);
+        let fit = self.cache.0 / 2 / context.0.max(1);
         let sequences = fit.clamp(1, self.sequences.max(1));
         let step = self.timing.decode(DecodeBatch::even(sequences, context)) + self.overhead;
         Millis(step.0 / f64::from(sequences))
