@@ -28,6 +28,9 @@ UNCOMPARED = [
     "- Texts of answers and of errors, ids, and times. Which tokens an answer has is content.",
     "- Chat templates: the model of this comparison has the one that the mock uses for every model. Its prompts with tools differ.",
     "- Log probabilities of prompts, structured output, audio, beam search: the mock has none of them.",
+    "- How two equal prompts of one request are spread over steps: a real vLLM told of them in two messages, the mock in one. A",
+    "  difference of timing, it seems; it was not pursued.",
+    "- The tokens of a tool's arguments: they are written, not generated, so the blocks of such an answer hold other tokens.",
     "- The dialect of SGLang: this comparison is with vLLM only.",
 ]
 
