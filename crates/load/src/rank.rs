@@ -327,6 +327,8 @@ pub(crate) struct Slopes {
     pub(crate) step_ms: f64,
     pub(crate) per_sequence_ms: f64,
     pub(crate) per_context_ms: f64,
+    /// A step with hardly anything in it.
+    base: Millis,
     at: DecodeBatch,
 }
 
@@ -352,19 +354,27 @@ impl Slopes {
         let with_context = timing.decode_increase(at, Self::CONTEXT).0;
         // The first sequence brings the whole step with it, which is no increase for anybody.
         let per_sequence_ms = if at.sequences == 0 { 0.0 } else { per_sequence_ms };
-        let work = work_of(timing, Tokens(new), Tokens(0)).0;
+        let base = timing.prefill(Tokens(1), Tokens(0));
+        let work_of = |new: Tokens| beyond(timing.prefill(new, Tokens(0)), base).0;
+        let work = work_of(Tokens(new));
         let tokens = f64::from(new * prompts);
         let token_ms = ((step.0 - work * f64::from(prompts)) / tokens).max(0.0);
         let typical = Tokens(typical as u32);
         Self {
             token_ms,
-            typical_ms: work_of(timing, typical, Tokens(0)).0 + token_ms * f64::from(typical.0),
+            typical_ms: work_of(typical) + token_ms * f64::from(typical.0),
             // Whoever comes finds the step that is in progress half done.
             step_ms: timing.decode(at).0 / 2.0 + (step.0 - alone.0).max(0.0),
             per_sequence_ms,
             per_context_ms: ((with_context - per_sequence_ms) / f64::from(Self::CONTEXT.0)).max(0.0),
+            base,
             at,
         }
+    }
+
+    /// What a prompt takes beyond the step that it is in, of what it takes in a step of its own.
+    pub(crate) fn work_of(&self, prefill: Millis) -> Millis {
+        beyond(prefill, self.base)
     }
 
     /// Whether the decodes have changed by more than an eighth since.
@@ -374,10 +384,8 @@ impl Slopes {
     }
 }
 
-/// What a prompt takes beyond the step that it is in.
-pub(crate) fn work_of(timing: &Timing, new: Tokens, cached: Tokens) -> Millis {
-    let step = timing.prefill(Tokens(1), Tokens(0));
-    Millis((timing.prefill(new, cached).0 - step.0).max(0.0))
+fn beyond(time: Millis, base: Millis) -> Millis {
+    Millis((time.0 - base.0).max(0.0))
 }
 
 /// Blocks of a text of so many tokens, the last of which need not be full.

@@ -9,7 +9,7 @@ use crate::config::Track;
 use crate::lanes::WIDTH;
 use crate::ledger::{By, Entry, Stage};
 use crate::load::Load;
-use crate::rank::{Slopes, blocks_of, work_of};
+use crate::rank::{Slopes, blocks_of};
 
 impl Load {
     pub(crate) fn entry(&mut self, booking: Booking, fence: u64, now: Time) -> Entry {
@@ -31,7 +31,7 @@ impl Load {
             entry.uncached = uncached;
             if let Some(cold) = &self.cold[index] {
                 entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
-                entry.work = (work_of(&cold.spec.timing, Tokens(uncached), cached).0 * 1_000.0) as u64;
+                entry.work = (cold.slopes.work_of(entry.prefill).0 * 1_000.0) as u64;
             }
         }
         let predicted = rank.backlog(now) + entry.prefill * rank.present_factor();
