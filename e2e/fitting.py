@@ -1,0 +1,117 @@
+"""Which profile explains what was measured?
+
+A step's time is taken to be
+
+    fixed + per token computed + per pair of a prompt's token and one before it + per sequence + per token of context read
+
+which are the parts of a profile file (docs/engine-model.md), each a straight line. The coefficients, none below zero, and the
+time that a request spends outside of steps (HTTP, the way to the engine's process and back) are fitted together by least squares to
+
+- the time between two steps of loaded runs, where some sequence was in both, so that the engine did not idle between them;
+  what was in a step is known from the tokens that came at its end;
+- the time to the first token of requests that were alone.
+"""
+
+import numpy
+
+BLOCK = 32
+# Tokens of one step come one after the other; a gap this long, or a second token of one request, is the next step.
+GAP_S = 0.004
+TERMS = ("fixed", "per_token", "per_pair", "per_sequence", "per_context_token", "outside_of_steps")
+# What the replay adds to each step of a profile, and to a first token for the way to a worker and back.
+REPLAY_OVERHEAD_MS, REPLAY_WAY_MS = 1.0, 1.0
+LENGTHS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+
+
+def steps(run):
+    """The steps of a loaded run: `(ends, {request: number of its token})`."""
+    tokens = sorted((moment, request, place) for request, one in enumerate(run) for place, moment in enumerate(one["came"]))
+    found, last = [], None
+    for moment, request, place in tokens:
+        if last is None or moment - last > GAP_S or request in found[-1][1]:
+            found.append((moment, {}))
+        found[-1][1][request] = place
+        last = moment
+    return found
+
+
+def terms(prefills, contexts):
+    """The parts of a step that computes `prefills` of (new, cached) tokens and generates behind `contexts`."""
+    new = sum(one for one, _ in prefills)
+    pairs = sum(one * (cached + one / 2) for one, cached in prefills)
+    return [1.0, new + len(contexts), pairs, len(prefills) + len(contexts), sum(contexts)]
+
+
+def rows(loaded, alone):
+    """What was seen: parts and milliseconds, first of steps, then of first tokens."""
+    seen = []
+    for run in loaded:
+        found = steps(run)
+        for (before, earlier), (ended, members) in zip(found, found[1:]):
+            if not any(request in earlier for request in members):
+                continue
+            prefills = [(run[one]["new"], run[one]["cached"]) for one, place in members.items() if place == 0]
+            contexts = [run[one]["prompt"] + place for one, place in members.items() if place > 0]
+            seen.append((terms(prefills, contexts) + [0.0], (ended - before) * 1e3))
+    for one in alone:
+        seen.append((terms([(one["new"], one["cached"])], []) + [1.0], (one["came"][0] - one["sent"]) * 1e3))
+        context = one["prompt"]
+        for place, (before, ended) in enumerate(zip(one["came"], one["came"][1:]), 1):
+            seen.append((terms([], [context + place]) + [0.0], (ended - before) * 1e3))
+    return seen
+
+
+def fit(loaded, alone):
+    """Coefficients by name, and by how much steps are off."""
+    seen = rows(loaded, alone)
+    parts, times = numpy.array([part for part, _ in seen]), numpy.array([time for _, time in seen])
+    used = list(range(len(TERMS)))
+    while True:
+        scale = numpy.abs(parts[:, used]).max(axis=0)
+        solved, *_ = numpy.linalg.lstsq(parts[:, used] / scale, times, rcond=None)
+        if (solved >= 0).all():
+            break
+        del used[int(solved.argmin())]
+    coefficients = dict.fromkeys(TERMS, 0.0)
+    coefficients.update({TERMS[place]: float(value) for place, value in zip(used, solved / scale)})
+    predicted = parts @ numpy.array([coefficients[name] for name in TERMS])
+    of_steps = parts[:, -1] == 0
+    relative = (times / predicted - 1)[of_steps]
+    return coefficients, {
+        "steps": int(of_steps.sum()),
+        "mean_step_ms": float(times[of_steps].mean()),
+        "median_error": float(numpy.median(numpy.abs(relative))),
+        "spread": float(relative.std()),
+    }
+
+
+def profile(coefficients):
+    """The coefficients as a profile file: one layer, tables of straight lines."""
+    nothing = 1e-6
+    fixed = max(coefficients["fixed"] - REPLAY_OVERHEAD_MS, nothing)
+    pair, context = coefficients["per_pair"], coefficients["per_context_token"]
+    decode = [
+        {"sequences": sequences, "context": length, "ms": max(context * sequences * length, nothing)}
+        for sequences in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+        for length in (32, 256, 1024, 8192)
+    ]
+    return {
+        "model": "tiny",
+        "shape": {"layers": 1, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 151_936},
+        "dtype": "bf16",
+        "gpu": "CPU",
+        "dense": [{"tokens": length, "ms": fixed + coefficients["per_token"] * length} for length in LENGTHS],
+        "prefill_attention": [
+            {"new_tokens": new, "cached_tokens": cached, "ms": max(pair * new * (cached + new / 2), nothing)}
+            for new in LENGTHS
+            for cached in (0, 64, 128, 256, 512, 1024, 8192)
+        ],
+        "decode_attention": decode,
+        "lm_head": [
+            {"sequences": sequences, "ms_total": max(coefficients["per_sequence"] * sequences, nothing)}
+            for sequences in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+        ],
+        "device_copy_tb_per_s": 0.01,
+        "host_to_device_gb_per_s": 10.0,
+        "device_to_host_gb_per_s": 10.0,
+    }

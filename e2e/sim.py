@@ -1,0 +1,309 @@
+"""Does the engine model do what a real vLLM does?
+
+    sim.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--real DIR]
+
+1. *Content*: the same requests, one after the other, to a real vLLM with a small cache and to the model (`homing mock`, which is
+   `crates/engine` behind sockets); after each, contents, copies and the order of all changes are compared (`content.py`).
+2. *Cached tokens*: the same conversations at 1 to 8 requests at once; what each request had from the cache is compared.
+3. *Times*: requests at three loads. A profile is fitted to half of the runs (`fitting.py`); `homing replay` predicts from it, in
+   virtual time, the time to the first token of the other half.
+
+`--real DIR` keeps what the real engine did, and uses it in place of an engine if it is there. The result says how much of the
+machine's processors others used while times were measured, and by how much two runs of the same requests differ.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+import content
+import fitting
+import traffic
+from engines import Ports, Setup, Vllm
+from homing import Service
+
+REAL, MOCK = Ports(8300, 8301, 8302), Ports(8310, 8311, 8312)
+LOADS = (0.3, 0.6, 0.85)
+# Requests of a run, runs of the same requests, and the seeds of the half that is fitted and of the half that is predicted.
+COUNT, REPEATS = 120, 2
+FITTED, PREDICTED = 11, 12
+AGAIN = (1, 2, 4, 8)
+GOAL = 0.15
+
+
+class Stepping(Vllm):
+    """vLLM with a given size of its steps."""
+
+    step = 0
+
+    def command(self):
+        return [*super().command(), "--max-num-batched-tokens", str(self.step)]
+
+
+def real_engine(options, blocks, longest, step):
+    tokens = blocks * Vllm.block_size
+    engine = Stepping(Setup.under(options.engines, "vllm", options.logs, REAL, cache_tokens=tokens, max_tokens=longest))
+    engine.step = step
+    engine.start()
+    return engine
+
+
+def mock_engine(options, blocks, longest, step, *more):
+    arguments = [
+        *("mock", "--port", str(MOCK.http), "--model", traffic.MODEL, "--block-size", str(traffic.BLOCK)),
+        *("--blocks", str(blocks), "--mock-max-model-len", str(longest), "--max-batched-tokens", str(step)),
+        *("--events", MOCK.events_endpoint, "--replay", MOCK.replay_endpoint, *more),
+    ]
+    return Service(options.homing, arguments, MOCK.http, os.path.join(options.logs, "homing-mock-sim.log"))
+
+
+def kept(options, name, make):
+    """What `make` returns, or what it returned when it was last called, if that is to be kept."""
+    path = options.real and os.path.join(options.real, f"{name}.json")
+    if path and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    made = make()
+    if path:
+        os.makedirs(options.real, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(made, file)
+    return made
+
+
+def real_content(options):
+    engine = real_engine(options, content.BLOCKS, content.LONGEST, content.STEP)
+    try:
+        return {"version": engine.version(), **content.record(REAL)}
+    finally:
+        engine.kill()
+
+
+def model_content(options):
+    mock = mock_engine(options, content.BLOCKS, content.LONGEST, content.STEP, "--speedup", "20")
+    try:
+        return content.record(MOCK)
+    finally:
+        mock.stop()
+
+
+def real_traffic(options):
+    engine = real_engine(options, traffic.BLOCKS, traffic.LONGEST, traffic.STEP)
+    try:
+        warm_up(REAL)
+        talks = conversations(REAL)
+        again = {number: conversation(REAL, int(number)) for number in map(str, AGAIN)}
+        return {"conversations": talks, "again": again, "times": times(engine)}
+    finally:
+        engine.kill()
+
+
+def warm_up(ports):
+    asyncio.run(traffic.saturate(ports.http, 90, 30))
+
+
+def conversation(ports, concurrency):
+    content.clear(ports)
+    return asyncio.run(traffic.converse(ports.http, concurrency))
+
+
+def conversations(ports):
+    return {str(concurrency): conversation(ports, concurrency) for concurrency in range(1, 9)}
+
+
+def times(engine):
+    """Runs at all loads; those of both halves by turns, so that a machine that becomes slower does so for both."""
+    port, busy = REAL.http, Busy(engine)
+    content.clear(REAL)
+    rate = asyncio.run(traffic.saturate(port, 91, 120, concurrency=16))
+    found = {"rate": rate, "alone": [], "runs": []}
+    for repeat in range(REPEATS):
+        content.clear(REAL)
+        found["alone"].append(asyncio.run(traffic.alone(port, 20 + repeat, 25)))
+        for load in LOADS:
+            for seed in (FITTED, PREDICTED):
+                content.clear(REAL)
+                busy.begin()
+                requests = asyncio.run(traffic.follow(port, plan(seed, load, rate)))
+                run = {"repeat": repeat, "load": load, "seed": seed, "others": busy.others(), "requests": requests}
+                found["runs"].append(run)
+                p50, p90 = (traffic.quantile(first_tokens(requests), share) for share in (0.5, 0.9))
+                print(f"sim: load {load}, seed {seed}: TTFT p50 {p50:.0f} ms, p90 {p90:.0f} ms, others {run['others']:.2f}", flush=True)
+    return found
+
+
+def plan(seed, load, rate):
+    return traffic.arrivals(1_000 * seed + round(load * 100), COUNT, load * rate)
+
+
+def first_tokens(requests):
+    return [(one["came"][0] - one["sent"]) * 1e3 for one in requests]
+
+
+class Busy:
+    """How many processors others than the engine and this script use."""
+
+    def __init__(self, engine):
+        self._group = os.getpgid(engine._process.pid)
+
+    def begin(self):
+        self._began = self._now()
+
+    def others(self):
+        (all_before, own_before, then), (all_now, own_now, now) = self._began, self._now()
+        return ((all_now - all_before) - (own_now - own_before)) / max(now - then, 1e-3)
+
+    def _now(self):
+        tick = os.sysconf("SC_CLK_TCK")
+        with open("/proc/stat", encoding="utf-8") as file:
+            used = [int(field) for field in file.readline().split()[1:9]]
+        own = sum(os.times()[:2])
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[2]) == self._group:
+                own += (int(fields[11]) + int(fields[12])) / tick
+        # All but idle and waiting for input and output.
+        return (sum(used) - used[3] - used[4]) / tick, own, time.monotonic()
+
+
+def model_conversations(options, profile_file):
+    more = ("--profile-file", profile_file, "--speedup", "1")
+    mock = mock_engine(options, traffic.BLOCKS, traffic.LONGEST, traffic.STEP, *more)
+    try:
+        return conversations(MOCK)
+    finally:
+        mock.stop()
+
+
+def compare_conversations(real, again, model):
+    lines = []
+    for concurrency, theirs in real.items():
+        line = {"concurrency": int(concurrency), "requests": len(theirs), **_agreement(theirs, model[concurrency])}
+        line["real_cached_share"] = _share(theirs)
+        line["model_cached_share"] = _share(model[concurrency])
+        if concurrency in again:
+            line["real_against_itself"] = _agreement(theirs, again[concurrency])
+            line["real_cached_share_again"] = _share(again[concurrency])
+        lines.append(line)
+    return lines
+
+
+def _share(talk):
+    return round(sum(one["cached"] for one in talk.values()) / sum(one["prompt"] for one in talk.values()), 4)
+
+
+def _agreement(left, right):
+    off = [abs(one["cached"] - right[name]["cached"]) for name, one in left.items()]
+    return {"equal": sum(difference == 0 for difference in off), "mean_difference_tokens": round(sum(off) / len(off), 1)}
+
+
+def predict(options, found, coefficients, spread):
+    """What `homing replay` says of the half that was not fitted."""
+    lines = []
+    for load in LOADS:
+        requests = plan(PREDICTED, load, found["rate"])
+        trace = os.path.join(options.logs, f"sim-{load}.jsonl")
+        with open(trace, "w", encoding="utf-8") as file:
+            file.write("\n".join(traffic.trace_lines(requests)) + "\n")
+        noise = min(1.0, 3**0.5 * spread)
+        command = [
+            *(*options.homing, "replay", trace, "--workers", "1", "--policy", "round-robin", "--json", "--seeds", "5"),
+            *("--profile", profile_path(options), "--block-size", str(traffic.BLOCK), "--blocks", str(traffic.BLOCKS)),
+            *("--disparity", f"speed=0,overhead=0ms-0ms,noise={noise:.3f},slow=1", "--start-within", "600s"),
+        ]
+        told = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)
+        policy = told["policies"][0]
+        runs = [run for run in found["runs"] if run["load"] == load and run["seed"] == PREDICTED]
+        of_runs = [first_tokens(run["requests"]) for run in runs]
+        pooled = [value for run in of_runs for value in run]
+        line = {
+            **{"load": load, "rate": round(load * found["rate"], 2), "requests": len(pooled)},
+            "real_cached_share": round(
+                sum(one["cached"] for run in runs for one in run["requests"])
+                / sum(one["prompt"] for run in runs for one in run["requests"]),
+                4,
+            ),
+            "model_cached_share": round(policy["cached_share"], 4),
+            "processors_used_by_others": [round(run["others"], 2) for run in runs],
+            "latest_start_ms": round(max(one["late"] for run in runs for one in run["requests"]) * 1e3, 1),
+        }
+        for name, share in (("p50", 0.5), ("p90", 0.9)):
+            real = traffic.quantile(pooled, share)
+            said = policy["ttft_ms"][name] - fitting.REPLAY_WAY_MS + coefficients["outside_of_steps"]
+            each = [traffic.quantile(run, share) for run in of_runs]
+            line[name] = {
+                **{"real_ms": round(real, 1), "predicted_ms": round(said, 1), "error": round(said / real - 1, 3)},
+                "real_runs_ms": [round(one, 1) for one in each],
+                "real_runs_apart": round(max(each) / min(each) - 1, 3),
+            }
+        lines.append(line)
+    return lines
+
+
+def profile_path(options):
+    return os.path.join(options.logs, "sim-profile.json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--engines", required=True)
+    parser.add_argument("--homing", type=shlex.split, required=True)
+    parser.add_argument("--homing-version", default="unknown")
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--logs", default="/tmp")
+    parser.add_argument("--real")
+    options = parser.parse_args()
+    os.makedirs(options.logs, exist_ok=True)
+    theirs = kept(options, "content", lambda: real_content(options))
+    contents = content.compare(theirs, model_content(options))
+    print("sim: content", json.dumps(contents, indent=1), flush=True)
+    measured = kept(options, "traffic", lambda: real_traffic(options))
+    found = measured["times"]
+    fitted = [run["requests"] for run in found["runs"] if run["seed"] == FITTED]
+    coefficients, quality = fitting.fit(fitted, [one for run in found["alone"] for one in run])
+    with open(profile_path(options), "w", encoding="utf-8") as file:
+        json.dump(fitting.profile(coefficients), file)
+    predictions = predict(options, found, coefficients, quality["spread"])
+    talks = model_conversations(options, profile_path(options))
+    result = {
+        **{"command": "e2e/run sim", "vllm": theirs["version"], "homing": options.homing_version},
+        "content": contents,
+        "cached_tokens": compare_conversations(measured["conversations"], measured["again"], talks),
+        "times": {
+            "requests_per_s_at_16_at_once": round(found["rate"], 2),
+            "fitted_ms": {name: float(f"{value:.4g}") for name, value in coefficients.items()},
+            "fit": {name: round(value, 4) for name, value in quality.items()},
+            "goal": GOAL,
+            "loads": predictions,
+        },
+    }
+    result["met"] = met(result)
+    with open(options.result, "w", encoding="utf-8") as out:
+        json.dump(result, out, indent=1)
+        out.write("\n")
+    print(json.dumps({name: result[name] for name in ("cached_tokens", "times", "met")}, indent=1))
+    return 0 if all(result["met"].values()) else 1
+
+
+def met(result):
+    """Which goals were reached."""
+    alone = result["cached_tokens"][0]
+    errors = [abs(line[name]["error"]) for line in result["times"]["loads"] for name in ("p50", "p90")]
+    return {
+        "content after each sequential request is equal": result["content"]["sequential"]["requests_that_differ"] == 0,
+        "cached tokens at one request at once are equal": alone["equal"] == alone["requests"],
+        "TTFT p50 and p90 within 15% at three loads": max(errors) <= GOAL,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
