@@ -10,9 +10,11 @@ time that a request spends outside of steps (HTTP, the way to the engine's proce
 - the time between two steps of loaded runs, where some sequence was in both, so that the engine did not idle between them;
   what was in a step is known from the tokens that came at its end;
 - the time to the first token of requests that were alone.
+
+Needs nothing beyond Python.
 """
 
-import numpy
+import statistics
 
 BLOCK = 32
 # Tokens of one step come one after the other; a gap this long, or a second token of one request, is the next step.
@@ -64,25 +66,46 @@ def rows(loaded, alone):
 def fit(loaded, alone):
     """Coefficients by name, and by how much steps are off."""
     seen = rows(loaded, alone)
-    parts, times = numpy.array([part for part, _ in seen]), numpy.array([time for _, time in seen])
     used = list(range(len(TERMS)))
     while True:
-        scale = numpy.abs(parts[:, used]).max(axis=0)
-        solved, *_ = numpy.linalg.lstsq(parts[:, used] / scale, times, rcond=None)
-        if (solved >= 0).all():
+        solved = least_squares([([parts[place] for place in used], time) for parts, time in seen])
+        worst = min(range(len(used)), key=solved.__getitem__)
+        if solved[worst] >= 0:
             break
-        del used[int(solved.argmin())]
+        del used[worst]
     coefficients = dict.fromkeys(TERMS, 0.0)
-    coefficients.update({TERMS[place]: float(value) for place, value in zip(used, solved / scale)})
-    predicted = parts @ numpy.array([coefficients[name] for name in TERMS])
-    of_steps = parts[:, -1] == 0
-    relative = (times / predicted - 1)[of_steps]
+    coefficients.update({TERMS[place]: value for place, value in zip(used, solved)})
+    of_steps = [(parts, time) for parts, time in seen if parts[-1] == 0]
+    relative = [time / sum(map(float.__mul__, map(float, parts), coefficients.values())) - 1 for parts, time in of_steps]
     return coefficients, {
-        "steps": int(of_steps.sum()),
-        "mean_step_ms": float(times[of_steps].mean()),
-        "median_error": float(numpy.median(numpy.abs(relative))),
-        "spread": float(relative.std()),
+        "steps": len(of_steps),
+        "mean_step_ms": statistics.fmean(time for _, time in of_steps),
+        "median_error": statistics.median(map(abs, relative)),
+        "spread": statistics.pstdev(relative),
     }
+
+
+def least_squares(seen):
+    """The nearest coefficients; what nothing was seen of is 0."""
+    count = len(seen[0][0])
+    scale = [max(abs(parts[place]) for parts, _ in seen) or 1.0 for place in range(count)]
+    table = [[0.0] * (count + 1) for _ in range(count)]
+    for parts, time in seen:
+        scaled = [part / size for part, size in zip(parts, scale)]
+        for row, value in zip(table, scaled):
+            for place, other in enumerate((*scaled, time)):
+                row[place] += value * other
+    for pivot in range(count):
+        best = max(range(pivot, count), key=lambda row: abs(table[row][pivot]))
+        table[pivot], table[best] = table[best], table[pivot]
+        if abs(table[pivot][pivot]) < 1e-9:
+            table[pivot] = [0.0] * (count + 1)
+            table[pivot][pivot] = 1.0
+        for row in range(count):
+            if row != pivot:
+                factor = table[row][pivot] / table[pivot][pivot]
+                table[row] = [value - factor * taken for value, taken in zip(table[row], table[pivot])]
+    return [table[place][count] / table[place][place] / scale[place] for place in range(count)]
 
 
 def profile(coefficients):

@@ -3,7 +3,7 @@
     sim.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--real DIR]
 
 1. *Content*: the same requests, one after the other, to a real vLLM with a small cache and to the model (`homing mock`, which is
-   `crates/engine` behind sockets); after each, contents, copies and the order of all changes are compared (`content.py`).
+   `crates/engine` behind sockets); after each, contents, copies and the order of all changes are compared (`content.py`, `watch.py`).
 2. *Cached tokens*: the same conversations at 1 to 8 requests at once; what each request had from the cache is compared.
 3. *Times*: requests at three loads. A profile is fitted to half of the runs (`fitting.py`); `homing replay` predicts from it, in
    virtual time, the time to the first token of the other half.
@@ -24,6 +24,7 @@ import time
 import content
 import fitting
 import traffic
+import watch
 from engines import Ports, Setup, Vllm
 from homing import Service
 
@@ -79,7 +80,7 @@ def kept(options, name, make):
 def real_content(options):
     engine = real_engine(options, content.BLOCKS, content.LONGEST, content.STEP)
     try:
-        return {"version": engine.version(), **content.record(REAL)}
+        return {"version": engine.version(), **watch.record(REAL)}
     finally:
         engine.kill()
 
@@ -87,7 +88,7 @@ def real_content(options):
 def model_content(options):
     mock = mock_engine(options, content.BLOCKS, content.LONGEST, content.STEP, "--speedup", "20")
     try:
-        return content.record(MOCK)
+        return watch.record(MOCK)
     finally:
         mock.stop()
 
@@ -108,7 +109,7 @@ def warm_up(ports):
 
 
 def conversation(ports, concurrency):
-    content.clear(ports)
+    watch.clear(ports)
     return asyncio.run(traffic.converse(ports.http, concurrency))
 
 
@@ -119,15 +120,15 @@ def conversations(ports):
 def times(engine):
     """Runs at all loads; those of both halves by turns, so that a machine that becomes slower does so for both."""
     port, busy = REAL.http, Busy(engine)
-    content.clear(REAL)
+    watch.clear(REAL)
     rate = asyncio.run(traffic.saturate(port, 91, 120, concurrency=16))
     found = {"rate": rate, "alone": [], "runs": []}
     for repeat in range(REPEATS):
-        content.clear(REAL)
+        watch.clear(REAL)
         found["alone"].append(asyncio.run(traffic.alone(port, 20 + repeat, 25)))
         for load in LOADS:
             for seed in (FITTED, PREDICTED):
-                content.clear(REAL)
+                watch.clear(REAL)
                 busy.begin()
                 requests = asyncio.run(traffic.follow(port, plan(seed, load, rate)))
                 run = {"repeat": repeat, "load": load, "seed": seed, "others": busy.others(), "requests": requests}
@@ -214,7 +215,7 @@ def predict(options, found, coefficients, spread):
         trace = os.path.join(options.logs, f"sim-{load}.jsonl")
         with open(trace, "w", encoding="utf-8") as file:
             file.write("\n".join(traffic.trace_lines(requests)) + "\n")
-        noise = min(1.0, 3**0.5 * spread)
+        noise = min(0.95, 3**0.5 * spread)
         command = [
             *(*options.homing, "replay", trace, "--workers", "1", "--policy", "round-robin", "--json", "--seeds", "5"),
             *("--profile", profile_path(options), "--block-size", str(traffic.BLOCK), "--blocks", str(traffic.BLOCKS)),
