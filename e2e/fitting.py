@@ -17,20 +17,27 @@ Needs nothing beyond Python.
 import statistics
 
 BLOCK = 32
-# Tokens of one step come one after the other; a gap this long, or a second token of one request, is the next step.
-GAP_S = 0.004
+# Tokens of one step come one after the other; a second token of one request is the next step, and so is a gap of this share of
+# the time between two tokens of a request that is alone.
+GAP = 0.4
 TERMS = ("fixed", "per_token", "per_pair", "per_sequence", "per_context_token", "outside_of_steps")
 # What the replay adds to each step of a profile, and to a first token for the way to a worker and back.
 REPLAY_OVERHEAD_MS, REPLAY_WAY_MS = 1.0, 1.0
 LENGTHS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 
-def steps(run):
+def between_tokens(alone):
+    """The median time between two tokens of requests that were alone, in seconds."""
+    gaps = [after - before for one in alone for before, after in zip(one["came"], one["came"][1:])]
+    return statistics.median(gaps)
+
+
+def steps(run, gap):
     """The steps of a loaded run: `(ends, {request: number of its token})`."""
     tokens = sorted((moment, request, place) for request, one in enumerate(run) for place, moment in enumerate(one["came"]))
     found, last = [], None
     for moment, request, place in tokens:
-        if last is None or moment - last > GAP_S or request in found[-1][1]:
+        if last is None or moment - last > gap or request in found[-1][1]:
             found.append((moment, {}))
         found[-1][1][request] = place
         last = moment
@@ -46,9 +53,9 @@ def terms(prefills, contexts):
 
 def rows(loaded, alone):
     """What was seen: parts and milliseconds, first of steps, then of first tokens."""
-    seen = []
+    seen, gap = [], GAP * between_tokens(alone)
     for run in loaded:
-        found = steps(run)
+        found = steps(run, gap)
         for (before, earlier), (ended, members) in zip(found, found[1:]):
             if not any(request in earlier for request in members):
                 continue

@@ -31,10 +31,17 @@ from homing import Service
 REAL, MOCK = Ports(8300, 8301, 8302), Ports(8310, 8311, 8312)
 LOADS = (0.3, 0.6, 0.85)
 # Requests of a run, runs of the same requests, and the seeds of the half that is fitted and of the half that is predicted.
-COUNT, REPEATS = 120, 2
+COUNT, REPEATS = 100, 2
 FITTED, PREDICTED = 11, 12
-AGAIN = (1, 2, 4, 8)
+AGAIN = (2, 4, 8)
 GOAL = 0.15
+
+
+# The model of the timed runs: large enough that steps take tens of milliseconds and not most of them outside of the model.
+SHAPE = {
+    **{"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6},
+    **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64},
+}
 
 
 class Stepping(Vllm):
@@ -46,18 +53,29 @@ class Stepping(Vllm):
         return [*super().command(), "--max-num-batched-tokens", str(self.step)]
 
 
-def real_engine(options, blocks, longest, step):
-    tokens = blocks * Vllm.block_size
-    engine = Stepping(Setup.under(options.engines, "vllm", options.logs, REAL, cache_tokens=tokens, max_tokens=longest))
-    engine.step = step
+class Timed(Stepping):
+    """vLLM with a larger model, computed in the process that schedules: by itself it has a second one and waits for it in
+    a loop, which takes a processor from what is measured."""
+
+    def environment(self):
+        return {**super().environment(), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
+    def command(self):
+        return [*super().command(), "--distributed-executor-backend", "uni", "--hf-overrides", json.dumps(SHAPE)]
+
+
+def real_engine(options, kind, part):
+    tokens = part.BLOCKS * Vllm.block_size
+    engine = kind(Setup.under(options.engines, "vllm", options.logs, REAL, cache_tokens=tokens, max_tokens=part.LONGEST))
+    engine.step = part.STEP
     engine.start()
     return engine
 
 
-def mock_engine(options, blocks, longest, step, *more):
+def mock_engine(options, part, *more):
     arguments = [
         *("mock", "--port", str(MOCK.http), "--model", traffic.MODEL, "--block-size", str(traffic.BLOCK)),
-        *("--blocks", str(blocks), "--mock-max-model-len", str(longest), "--max-batched-tokens", str(step)),
+        *("--blocks", str(part.BLOCKS), "--mock-max-model-len", str(part.LONGEST), "--max-batched-tokens", str(part.STEP)),
         *("--events", MOCK.events_endpoint, "--replay", MOCK.replay_endpoint, *more),
     ]
     return Service(options.homing, arguments, MOCK.http, os.path.join(options.logs, "homing-mock-sim.log"))
@@ -78,7 +96,7 @@ def kept(options, name, make):
 
 
 def real_content(options):
-    engine = real_engine(options, content.BLOCKS, content.LONGEST, content.STEP)
+    engine = real_engine(options, Stepping, content)
     try:
         return {"version": engine.version(), **watch.record(REAL)}
     finally:
@@ -86,20 +104,27 @@ def real_content(options):
 
 
 def model_content(options):
-    mock = mock_engine(options, content.BLOCKS, content.LONGEST, content.STEP, "--speedup", "20")
+    mock = mock_engine(options, content, "--speedup", "20")
     try:
         return watch.record(MOCK)
     finally:
         mock.stop()
 
 
-def real_traffic(options):
-    engine = real_engine(options, traffic.BLOCKS, traffic.LONGEST, traffic.STEP)
+def real_times(options):
+    engine = real_engine(options, Timed, traffic)
     try:
         warm_up(REAL)
-        talks = conversations(REAL)
-        again = {number: conversation(REAL, int(number)) for number in map(str, AGAIN)}
-        return {"conversations": talks, "again": again, "times": times(engine)}
+        return times(engine)
+    finally:
+        engine.kill()
+
+
+def real_conversations(options):
+    engine = real_engine(options, Timed, traffic)
+    try:
+        warm_up(REAL)
+        return twice(REAL)
     finally:
         engine.kill()
 
@@ -113,8 +138,10 @@ def conversation(ports, concurrency):
     return asyncio.run(traffic.converse(ports.http, concurrency))
 
 
-def conversations(ports):
-    return {str(concurrency): conversation(ports, concurrency) for concurrency in range(1, 9)}
+def twice(ports):
+    """The conversations with 1 to 8 at once, and some of them once more."""
+    first = {str(concurrency): conversation(ports, concurrency) for concurrency in range(1, 9)}
+    return {"first": first, "again": {str(concurrency): conversation(ports, concurrency) for concurrency in AGAIN}}
 
 
 def times(engine):
@@ -178,22 +205,23 @@ class Busy:
 
 def model_conversations(options, profile_file):
     more = ("--profile-file", profile_file, "--speedup", "1")
-    mock = mock_engine(options, traffic.BLOCKS, traffic.LONGEST, traffic.STEP, *more)
+    mock = mock_engine(options, traffic, *more)
     try:
-        return conversations(MOCK)
+        return twice(MOCK)
     finally:
         mock.stop()
 
 
-def compare_conversations(real, again, model):
+def compare_conversations(real, model):
     lines = []
-    for concurrency, theirs in real.items():
-        line = {"concurrency": int(concurrency), "requests": len(theirs), **_agreement(theirs, model[concurrency])}
-        line["real_cached_share"] = _share(theirs)
-        line["model_cached_share"] = _share(model[concurrency])
-        if concurrency in again:
-            line["real_against_itself"] = _agreement(theirs, again[concurrency])
-            line["real_cached_share_again"] = _share(again[concurrency])
+    for concurrency, theirs in real["first"].items():
+        ours = model["first"][concurrency]
+        line = {"concurrency": int(concurrency), "requests": len(theirs), **_agreement(theirs, ours)}
+        line["cached_share"] = {"real": _share(theirs), "model": _share(ours)}
+        if int(concurrency) in AGAIN:
+            line["real_against_itself"] = _agreement(theirs, real["again"][concurrency])
+            line["model_against_itself"] = _agreement(ours, model["again"][concurrency])
+            line["cached_share_again"] = {side: _share(one["again"][concurrency]) for side, one in (("real", real), ("model", model))}
         lines.append(line)
     return lines
 
@@ -267,18 +295,18 @@ def main():
     theirs = kept(options, "content", lambda: real_content(options))
     contents = content.compare(theirs, model_content(options))
     print("sim: content", json.dumps(contents, indent=1), flush=True)
-    measured = kept(options, "traffic", lambda: real_traffic(options))
-    found = measured["times"]
+    found = kept(options, "times", lambda: real_times(options))
+    talks = kept(options, "conversations", lambda: real_conversations(options))
     fitted = [run["requests"] for run in found["runs"] if run["seed"] == FITTED]
     coefficients, quality = fitting.fit(fitted, [one for run in found["alone"] for one in run])
     with open(profile_path(options), "w", encoding="utf-8") as file:
         json.dump(fitting.profile(coefficients), file)
     predictions = predict(options, found, coefficients, quality["spread"])
-    talks = model_conversations(options, profile_path(options))
+    modelled = model_conversations(options, profile_path(options))
     result = {
         **{"command": "e2e/run sim", "vllm": theirs["version"], "homing": options.homing_version},
         "content": contents,
-        "cached_tokens": compare_conversations(measured["conversations"], measured["again"], talks),
+        "cached_tokens": compare_conversations(talks, modelled),
         "times": {
             "requests_per_s_at_16_at_once": round(found["rate"], 2),
             "fitted_ms": {name: float(f"{value:.4g}") for name, value in coefficients.items()},

@@ -221,7 +221,8 @@ class Fitting(unittest.TestCase):
         alone = []
         for new in (50, 200, 400):
             first = step(fitting.terms([(new, 0)], [])) + wanted["outside_of_steps"] / 1e3
-            alone.append({"new": new, "cached": 0, "prompt": new, "sent": 0.0, "came": [first]})
+            second = first + step(fitting.terms([], [new + 1]))
+            alone.append({"new": new, "cached": 0, "prompt": new, "sent": 0.0, "came": [first, second]})
         found, quality = fitting.fit([run], alone)
         for name, value in wanted.items():
             self.assertAlmostEqual(found[name] / value, 1.0, places=5, msg=name)

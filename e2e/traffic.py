@@ -51,7 +51,7 @@ async def send(port, tokens, output):
     return {"sent": sent, "came": came, "answer": answer, "cached": cached, "prompt": len(tokens)}
 
 
-def sessions(seed=3, count=20, turns=4):
+def sessions(seed=3, count=24, turns=4):
     """What each turn of each session adds; several sessions begin with the same system prompt."""
     chance = random.Random(seed)
     fresh = lambda tokens: [chance.randrange(1_000, 90_000) for _ in range(tokens)]
@@ -62,7 +62,7 @@ def sessions(seed=3, count=20, turns=4):
     ]
 
 
-async def converse(port, concurrency, output=16):
+async def converse(port, concurrency, output=8):
     """Runs `sessions`, at most so many requests at once. A session's next turn comes behind the turns of all others, so that
     its beginning may be gone. Returns for each turn of each session the cached tokens."""
     waiting = deque((number, 0, []) for number in range(len(sessions())))
