@@ -51,22 +51,26 @@ def terms(prefills, contexts):
     return [1.0, new + len(contexts), pairs, len(prefills) + len(contexts), sum(contexts)]
 
 
+def steps_of(run, gap):
+    """Parts and milliseconds of those steps of a loaded run before which the engine did not idle."""
+    seen, found = [], steps(run, gap)
+    for (before, earlier), (ended, members) in zip(found, found[1:]):
+        if not any(request in earlier for request in members):
+            continue
+        prefills = [(run[one]["new"], run[one]["cached"]) for one, place in members.items() if place == 0]
+        contexts = [run[one]["prompt"] + place for one, place in members.items() if place > 0]
+        seen.append((terms(prefills, contexts) + [0.0], (ended - before) * 1e3))
+    return seen
+
+
 def rows(loaded, alone):
     """What was seen: parts and milliseconds, first of steps, then of first tokens."""
-    seen, gap = [], GAP * between_tokens(alone)
-    for run in loaded:
-        found = steps(run, gap)
-        for (before, earlier), (ended, members) in zip(found, found[1:]):
-            if not any(request in earlier for request in members):
-                continue
-            prefills = [(run[one]["new"], run[one]["cached"]) for one, place in members.items() if place == 0]
-            contexts = [run[one]["prompt"] + place for one, place in members.items() if place > 0]
-            seen.append((terms(prefills, contexts) + [0.0], (ended - before) * 1e3))
+    gap = GAP * between_tokens(alone)
+    seen = [row for run in loaded for row in steps_of(run, gap)]
     for one in alone:
         seen.append((terms([(one["new"], one["cached"])], []) + [1.0], (one["came"][0] - one["sent"]) * 1e3))
-        context = one["prompt"]
         for place, (before, ended) in enumerate(zip(one["came"], one["came"][1:]), 1):
-            seen.append((terms([], [context + place]) + [0.0], (ended - before) * 1e3))
+            seen.append((terms([], [one["prompt"] + place]) + [0.0], (ended - before) * 1e3))
     return seen
 
 
@@ -83,13 +87,23 @@ def fit(loaded, alone):
     coefficients = dict.fromkeys(TERMS, 0.0)
     coefficients.update({TERMS[place]: value for place, value in zip(used, solved)})
     of_steps = [(parts, time) for parts, time in seen if parts[-1] == 0]
-    relative = [time / sum(map(float.__mul__, map(float, parts), coefficients.values())) - 1 for parts, time in of_steps]
+    relative = [time / _predicted(parts, coefficients) - 1 for parts, time in of_steps]
     return coefficients, {
         "steps": len(of_steps),
         "mean_step_ms": statistics.fmean(time for _, time in of_steps),
         "median_error": statistics.median(map(abs, relative)),
         "spread": statistics.pstdev(relative),
     }
+
+
+def pace(run, coefficients):
+    """The time that the steps of a loaded run took, over what the coefficients say."""
+    seen = steps_of(run, GAP * coefficients["fixed"] / 1e3)
+    return sum(time for _, time in seen) / sum(_predicted(parts, coefficients) for parts, _ in seen)
+
+
+def _predicted(parts, coefficients):
+    return sum(part * coefficients[name] for name, part in zip(TERMS, parts))
 
 
 def least_squares(seen):
