@@ -219,6 +219,7 @@ def compare_conversations(real, model):
         ours = model["first"][concurrency]
         line = {"concurrency": int(concurrency), "requests": len(theirs), **_agreement(theirs, ours)}
         line["cached_share"] = {"real": _share(theirs), "model": _share(ours)}
+        line["pairs_out_of_turn"] = {"real": _out_of_turn(theirs), "model": _out_of_turn(ours)}
         if int(concurrency) in AGAIN:
             line["real_against_itself"] = _agreement(theirs, real["again"][concurrency])
             line["model_against_itself"] = _agreement(ours, model["again"][concurrency])
@@ -229,6 +230,12 @@ def compare_conversations(real, model):
 
 def _share(talk):
     return round(sum(one["cached"] for one in talk.values()) / sum(one["prompt"] for one in talk.values()), 4)
+
+
+def _out_of_turn(talk):
+    """Pairs of requests that did not end in the order of the plan. It decides who asks next, and so what is evicted."""
+    ended = [tuple(map(int, reversed(name.split("/")))) for name in talk]
+    return sum(before > after for place, after in enumerate(ended) for before in ended[:place])
 
 
 def _agreement(left, right):
