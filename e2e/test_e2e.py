@@ -7,7 +7,10 @@ import tempfile
 import unittest
 from dataclasses import dataclass
 
+import content
+import fitting
 import model
+import traffic
 from compare import Claim, compare, expected_cached
 from frames import END, is_end, pack, read_capture, sequence
 from prompts import Prompts
@@ -161,6 +164,93 @@ class Adapter(unittest.TestCase):
         self.assertEqual(header["a"]["data_offsets"], [0, 24])
         self.assertEqual(header["b"]["data_offsets"], [24, 40])
         self.assertEqual(len(data), 8 + length + 40)
+
+
+class Blocks(unittest.TestCase):
+    """Two engines that answer otherwise are compared by what their blocks stand for."""
+
+    def test_blocks_of_one_text_have_one_name_whatever_was_answered(self):
+        prompt, names = list(range(40)), []
+        for answer in ([7] * 24, [9] * 24):
+            known = content.Names()
+            known.learn(prompt + answer, content.Names.answer(prompt, 24))
+            first = known.name(None, prompt[:32])
+            names.append((first, known.name(first, (prompt + answer)[32:64])))
+            self.assertIn("unknown", known.name(None, (prompt + answer)[32:64]))
+        self.assertEqual(names[0], names[1])
+        self.assertNotEqual(names[0][0], names[0][1])
+
+    def record(self, *told):
+        return {"sequential": [{"prompt": 1, "output": 1, "cached": 0, "told": one} for one in told], "together": []}
+
+    def differs(self, real, model):
+        found = content.compare(self.record(*real), self.record(*model))["sequential"]
+        return [one["differs"] for one in found["differences"]]
+
+    def test_content_copies_and_order_are_told_apart(self):
+        self.assertEqual(self.differs([["+a", "+a"], ["-a"]], [["+a", "+a"], ["-a"]]), [])
+        self.assertEqual(self.differs([["+a", "+a"]], [["+a"]]), [["content", "order of all changes"]])
+        both = ["order of removals", "order of all changes"]
+        self.assertEqual(self.differs([["+a", "+b"], ["-a", "-b"]], [["+a", "+b"], ["-b", "-a"]]), [both])
+        self.assertEqual(self.differs([["+unknown"]], [["+unknown"]]), [["blocks that nobody sent"]])
+
+    def test_requests_go_back_to_earlier_ones_only(self):
+        for number, ask in enumerate(content.asks()):
+            self.assertTrue(ask.after is None or 0 <= ask.after < number, f"request {number}")
+            self.assertTrue(ask.fresh or ask.after is not None, f"request {number}")
+
+
+class Fitting(unittest.TestCase):
+    """A profile is found again from what an engine of that profile would show."""
+
+    def test_coefficients_are_found_again(self):
+        wanted = dict(zip(fitting.TERMS, (12.0, 0.05, 1e-5, 0.8, 2e-4, 9.0)))
+        step = lambda parts: sum(part * value for part, value in zip(parts, wanted.values())) / 1e3
+        run, now = [], 0.0
+        for number in range(40):
+            # The next request comes while the last one still generates.
+            new, cached = 40 + 37 * (number * 7 % 11), 32 * (number % 3)
+            run.append({"new": new, "cached": cached, "prompt": new + cached, "came": []})
+            for place in range(6):
+                members = [one for one in run[-2:] if len(one["came"]) < 9]
+                prefills = [(one["new"], one["cached"]) for one in members if not one["came"]]
+                contexts = [one["prompt"] + len(one["came"]) for one in members if one["came"]]
+                now += step(fitting.terms(prefills, contexts))
+                for one in members:
+                    one["came"].append(now)
+        alone = []
+        for new in (50, 200, 400):
+            first = step(fitting.terms([(new, 0)], [])) + wanted["outside_of_steps"] / 1e3
+            second = first + step(fitting.terms([], [new + 1]))
+            alone.append({"new": new, "cached": 0, "prompt": new, "sent": 0.0, "came": [first, second]})
+        found, quality = fitting.fit([run], alone)
+        for name, value in wanted.items():
+            self.assertAlmostEqual(found[name] / value, 1.0, places=5, msg=name)
+        self.assertLess(quality["median_error"], 1e-6)
+
+    def test_no_coefficient_is_negative(self):
+        came = [0.1 * place for place in range(1, 9)]
+        faster = [{"new": 10 + 200 * one, "cached": 0, "prompt": 10, "sent": 0.0, "came": [0.5 - 0.01 * one]} for one in range(9)]
+        found, _ = fitting.fit([], faster + [{"new": 5, "cached": 0, "prompt": 5, "sent": 0.0, "came": came}])
+        self.assertTrue(all(value >= 0 for value in found.values()), found)
+
+
+class Traffic(unittest.TestCase):
+    def test_a_trace_shares_what_its_prompts_share(self):
+        plan = traffic.arrivals(1, 60, 5.0)
+        keys = [json.loads(line)["keys"] for line in traffic.trace_lines(plan)]
+        prompts = [traffic.prompt_of(one) for one in plan]
+        shared = 0
+        for left in range(len(plan)):
+            for right in range(left):
+                equal = lambda a, b, size: next((n for n in range(min(len(a), len(b)) // size) if a[n * size : n * size + size] != b[n * size : n * size + size]), min(len(a), len(b)) // size)
+                blocks = equal(prompts[left], prompts[right], traffic.BLOCK)
+                self.assertEqual(equal(keys[left], keys[right], 16), blocks)
+                shared += blocks
+        self.assertGreater(shared, 0)
+
+    def test_a_quantile_is_one_of_the_values(self):
+        self.assertEqual([traffic.quantile([5, 1, 4, 2, 3], share) for share in (0.0, 0.5, 0.9, 1.0)], [1, 3, 5, 5])
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ struct Place {
     life: u32,
     /// Its neighbours among inactive blocks.
     links: Links,
-    /// Its neighbours among the copies of its key.
+    /// Its neighbours among the copies of its key, in the order in which they came. Before the first stands the last.
     copy_before: u32,
     copy_after: u32,
     kind: Kind,

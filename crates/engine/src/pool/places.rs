@@ -96,34 +96,39 @@ impl Pool {
         self.freed.push(index);
     }
 
-    /// A copy stands behind the first one of its key, which is the one that is found.
+    /// A copy stands behind all others of its key; the first one is the one that is found.
     pub(super) fn join_copies(&mut self, index: u32, first: Option<u32>) {
         let Some(first) = first else {
-            let key = self.places[index as usize].key;
+            let place = &mut self.places[index as usize];
+            (place.copy_before, place.copy_after) = (index, NONE);
+            let key = place.key;
             self.by_key.insert(key, index);
             return;
         };
-        let second = self.places[first as usize].copy_after;
-        self.places[first as usize].copy_after = index;
+        let last = std::mem::replace(&mut self.places[first as usize].copy_before, index);
+        self.places[last as usize].copy_after = index;
         let place = &mut self.places[index as usize];
-        (place.copy_before, place.copy_after) = (first, second);
-        if second != NONE {
-            self.places[second as usize].copy_before = index;
-        }
+        (place.copy_before, place.copy_after) = (last, NONE);
     }
 
     pub(super) fn leave_copies(&mut self, index: u32) {
         let place = &mut self.places[index as usize];
         let (key, before, after) = (place.key, place.copy_before, place.copy_after);
         (place.copy_before, place.copy_after) = (NONE, NONE);
-        if after != NONE {
-            self.places[after as usize].copy_before = before;
+        let first = self.by_key.get(&key).copied();
+        if first == Some(index) {
+            if after == NONE {
+                self.by_key.remove(&key);
+            } else {
+                self.places[after as usize].copy_before = before;
+                self.by_key.insert(key, after);
+            }
+            return;
         }
-        match (before, after) {
-            (NONE, NONE) => drop(self.by_key.remove(&key)),
-            (NONE, after) => drop(self.by_key.insert(key, after)),
-            (before, after) => self.places[before as usize].copy_after = after,
-        }
+        self.places[before as usize].copy_after = after;
+        // Whoever was last before is known to the first one.
+        let behind = if after == NONE { first.unwrap_or(before) } else { after };
+        self.places[behind as usize].copy_before = before;
     }
 
     pub(super) fn empty(&mut self) {

@@ -205,6 +205,45 @@ fn equal_blocks_are_copies_or_one() {
 }
 
 #[test]
+fn of_copies_the_one_that_came_first_is_found() {
+    let gone_and_then_found = |gone: &[usize]| {
+        let mut pool = Pool::new(config(8, CopyRule::Physical));
+        let root = pool.config.hasher.root();
+        let mut held = Vec::new();
+        let mut copy = |pool: &mut Pool| {
+            let wanted = Wanted {
+                parent: root,
+                keys: &[],
+                partial: 1,
+            };
+            pool.use_blocks(wanted, Origin::default(), &mut held)
+                .expect("there is room");
+            let id = held[held.len() - 1];
+            pool.promote(id, root, BlockKey(9), Origin::default())
+                .expect("it is partial")
+        };
+        let mut ids: Vec<BlockId> = (0..4).map(|_| copy(&mut pool)).collect();
+        for place in gone {
+            pool.destroy(ids[*place]).expect("it is in use");
+        }
+        // One that comes later stands behind those that are left.
+        ids.push(copy(&mut pool));
+        let mut order = Vec::new();
+        while let Some(found) = pool.find(BlockKey(9)) {
+            order.push(ids.iter().position(|id| *id == found).expect("it is one of them"));
+            pool.destroy(found).expect("it is in use");
+        }
+        order
+    };
+    assert_eq!(gone_and_then_found(&[]), [0, 1, 2, 3, 4]);
+    assert_eq!(gone_and_then_found(&[0]), [1, 2, 3, 4]);
+    assert_eq!(gone_and_then_found(&[3]), [0, 1, 2, 4]);
+    assert_eq!(gone_and_then_found(&[1, 2]), [0, 3, 4]);
+    assert_eq!(gone_and_then_found(&[3, 0, 2]), [1, 4]);
+    assert_eq!(gone_and_then_found(&[0, 1, 2, 3]), [4]);
+}
+
+#[test]
 fn a_prefill_costs_what_comes_after_the_leading_run() {
     let mut pool = Example(Pool::new(config(10, CopyRule::Physical)));
     pool.use_all(&[0, 1, 3]).expect("there is room");
