@@ -235,6 +235,12 @@ class Fitting(unittest.TestCase):
         self.assertTrue(all(value >= 0 for value in found.values()), found)
 
 
+def leading(left, right, size):
+    """How many pieces of this size are equal before the first that is not."""
+    pieces = min(len(left), len(right)) // size
+    return next((n for n in range(pieces) if left[n * size :][:size] != right[n * size :][:size]), pieces)
+
+
 class Traffic(unittest.TestCase):
     def test_a_trace_shares_what_its_prompts_share(self):
         plan = traffic.arrivals(1, 60, 5.0)
@@ -243,9 +249,8 @@ class Traffic(unittest.TestCase):
         shared = 0
         for left in range(len(plan)):
             for right in range(left):
-                equal = lambda a, b, size: next((n for n in range(min(len(a), len(b)) // size) if a[n * size : n * size + size] != b[n * size : n * size + size]), min(len(a), len(b)) // size)
-                blocks = equal(prompts[left], prompts[right], traffic.BLOCK)
-                self.assertEqual(equal(keys[left], keys[right], 16), blocks)
+                blocks = leading(prompts[left], prompts[right], traffic.BLOCK)
+                self.assertEqual(leading(keys[left], keys[right], 16), blocks)
                 shared += blocks
         self.assertGreater(shared, 0)
 
