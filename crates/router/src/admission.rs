@@ -10,7 +10,8 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::queue::{Can, Waiting};
 
 use crate::bugs::planted;
-use crate::desk::{Considered, Desk, Outlook, Readers, Sight, Space};
+use crate::core::{Considered, Outlook, Readers, Sight, Space};
+use crate::desk::Desk;
 use crate::question::{Effect, Question, Turned, Verdict};
 
 /// Requests that might fit if enough of their prompt is in use already are tried in vain so often; those behind them that need

@@ -27,6 +27,7 @@
 mod admission;
 mod bugs;
 mod config;
+mod core;
 mod desk;
 mod guess;
 mod question;

@@ -11,7 +11,8 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
 use crate::config::RouterConfig;
-use crate::desk::{Desk, LookUp, Readers, Sight, Space};
+use crate::core::{LookUp, Readers, Sight, Space};
+use crate::desk::Desk;
 use crate::guess::{CacheView, Guess};
 use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Turned, Verdict};
 use crate::state::State;

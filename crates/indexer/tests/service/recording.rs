@@ -141,7 +141,7 @@ async fn a_recording_is_read_up_to_its_cut_and_not_at_all_if_it_is_damaged_or_so
     std::fs::write(&part, "{}").unwrap();
     let said = refusal(&part, &[]).await;
     assert!(said.contains("no recording of homing index"), "{said}");
-    for place in [header / 2, (header + whole.len()) / 2, whole.len() - 2] {
+    for place in [header / 2, usize::midpoint(header, whole.len()), whole.len() - 2] {
         let mut damaged = whole.clone();
         damaged[place] ^= 0x10;
         std::fs::write(&part, damaged).unwrap();

@@ -17,6 +17,7 @@
 mod calendar;
 mod calls;
 mod check;
+mod ends;
 pub mod faults;
 mod log;
 pub mod policy;
