@@ -77,6 +77,8 @@ pub struct RankLoad {
     pub(crate) residual: f32,
     /// What a prompt waits for the step in progress and for what decodes in its own, factor and residual included.
     pub(crate) step_ms: f32,
+    /// A step of those that decode, factor included.
+    pub(crate) decode_ms: f32,
     pub(crate) per_sequence_ms: f32,
     pub(crate) per_context_ms: f32,
     /// Until a block is released, and until a sequence ends.
@@ -110,6 +112,7 @@ impl RankLoad {
             factor: 1.0,
             residual: 1.0,
             step_ms: 0.0,
+            decode_ms: 0.0,
             per_sequence_ms: 0.0,
             per_context_ms: 0.0,
             block_ms: 0.0,
@@ -290,6 +293,14 @@ impl RankLoad {
         Millis(f64::from(self.per_sequence_ms) + f64::from(self.per_context_ms) * f64::from(context.0))
     }
 
+    /// What each step costs all that decode if one more of this context joins: by how much it becomes longer for those that are
+    /// there, and all of it for the one that joins.
+    #[inline]
+    pub fn decode_cost(&self, context: Tokens) -> Millis {
+        let increase = self.decode_increase(context).0;
+        Millis(f64::from(self.decode_ms) + f64::from(self.decoding + 1) * increase)
+    }
+
     /// What it would have if it took a request of so many tokens not cached and blocks not in use.
     pub fn potential(&self, now: Time, tokens: Tokens, blocks: u64) -> Potential {
         Potential {
@@ -325,6 +336,7 @@ pub(crate) struct Slopes {
     pub(crate) token_ms: f64,
     pub(crate) typical_ms: f64,
     pub(crate) step_ms: f64,
+    pub(crate) decode_ms: f64,
     pub(crate) per_sequence_ms: f64,
     pub(crate) per_context_ms: f64,
     /// A step with hardly anything in it.
@@ -363,6 +375,7 @@ impl Slopes {
         Self {
             token_ms,
             typical_ms: work_of(typical) + token_ms * f64::from(typical.0),
+            decode_ms: timing.decode(at).0,
             // Whoever comes finds the step that is in progress half done.
             step_ms: timing.decode(at).0 / 2.0 + (step.0 - alone.0).max(0.0),
             per_sequence_ms,

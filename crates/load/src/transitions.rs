@@ -222,6 +222,7 @@ impl Load {
         rank.token_ms = (cold.slopes.token_ms * factor * residual) as f32;
         rank.typical_ms = (cold.slopes.typical_ms * factor * residual) as f32;
         rank.step_ms = (cold.slopes.step_ms * factor * residual) as f32;
+        rank.decode_ms = (cold.slopes.decode_ms * factor) as f32;
         rank.per_sequence_ms = cold.slopes.per_sequence_ms as f32;
         rank.per_context_ms = cold.slopes.per_context_ms as f32;
         cold.released.fade(now);

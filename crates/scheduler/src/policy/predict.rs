@@ -47,7 +47,7 @@ pub struct Prediction {
     pub work: f64,
     /// KV that comes from lower tiers.
     pub onboard: f64,
-    /// By how much each step of those that decode becomes longer, times their number.
+    /// What each step costs those that decode: by how much it becomes longer for each of them, and all of it for this one.
     pub decode: f64,
 }
 
@@ -180,6 +180,6 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         prefill: f64::from(own.prefill) * rank.present_factor(),
         work: f64::from(own.work),
         onboard: f64::from(own.onboard),
-        decode: f64::from(rank.decoding()) * rank.decode_increase(scene.ask.prompt).0,
+        decode: rank.decode_cost(scene.ask.prompt).0,
     }
 }

@@ -26,7 +26,7 @@ pub struct PredictedTime {
 impl Default for PredictedTime {
     fn default() -> Self {
         Self {
-            decode_weight: 50.0,
+            decode_weight: 30.0,
             most_for_others: 4.0,
             error: 0.05,
             gateways: 1,

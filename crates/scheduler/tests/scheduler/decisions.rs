@@ -28,9 +28,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             0/0 by time, of 3 eligible
-            > 0/0           50.72 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
-              1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+            > 0/0          230.28 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 179.55; holds 200 blocks (exact)
+              1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
     );
     for _ in 0..8 {
@@ -41,9 +41,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             2/0 by time, of 3 eligible
-            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              0/0          860.05 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 0.00; holds 200 blocks (exact)
+            > 2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              0/0         1039.60 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 179.55; holds 200 blocks (exact)
         "#]],
     );
 }
@@ -56,10 +56,10 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         &world,
         "time",
         &expect![[r#"
-            2/0 by time, of 3 eligible
-            > 2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              0/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              1/0          110.11 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
+            1/0 by time, of 3 eligible
+            > 1/0          289.66 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+              0/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
     );
     world.now = world.now + Millis(80.0);
@@ -68,9 +68,9 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0           30.14 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.03, others 0.03, onboard 0.00, decode 0.00; holds 0 blocks, 250 booked (exact)
-              0/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              2/0          104.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 0.00; holds 0 blocks (exact)
+            > 1/0          209.69 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.03, others 0.03, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+              0/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              2/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
     );
 }
@@ -85,11 +85,11 @@ fn lower_tiers_cost_what_loading_costs() {
         &world,
         "time",
         &expect![[r#"
-        0/0 by time, of 3 eligible
-        > 0/0           43.37 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 0.00; holds 200 blocks (exact)
-          2/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          1/0          110.47 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 0.00; holds 200 blocks (exact)
-    "#]],
+            0/0 by time, of 3 eligible
+            > 0/0          222.92 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 179.55; holds 200 blocks (exact)
+              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              1/0          290.03 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 179.55; holds 200 blocks (exact)
+        "#]],
     );
     check(
         &world,
@@ -114,8 +114,8 @@ fn a_full_cache_is_waited_for() {
         "time",
         &expect![[r#"
             1/0 by time, of 2 eligible
-            > 1/0          104.08 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-              0/0         8256.50 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 6.30; holds 10 blocks (exact)
+            > 1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              0/0         8349.30 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 99.10; holds 10 blocks (exact)
         "#]],
     );
 }
@@ -212,11 +212,11 @@ fn labels_that_are_preferred_weigh_and_those_that_repel_do() {
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 3 eligible
-        > 1/0           21.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          2/0           29.38 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          0/0           39.32 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-    "#]],
+            1/0 by time, of 3 eligible
+            > 1/0           55.50 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+              2/0           74.27 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+              0/0           99.38 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+        "#]],
     );
 }
 
@@ -230,10 +230,10 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         &world,
         "time",
         &expect![[r#"
-        1/0 by time, of 1 eligible
-        > 1/0           32.31 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 0.00; holds 0 blocks (exact)
-          excluded: 1 suspect
-    "#]],
+            1/0 by time, of 1 eligible
+            > 1/0           77.20 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+              excluded: 1 suspect
+        "#]],
     );
     world.change(1, |facts| facts.health = Health::Down);
     check(
@@ -241,7 +241,7 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         "time",
         &expect![[r#"
             0/0 by time, of 1 eligible
-            > 0/0            7.02 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 0.00; holds 62 blocks (exact)
+            > 0/0           51.91 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 44.89; holds 62 blocks (exact)
               excluded: 1 unhealthy
         "#]],
     );
@@ -502,5 +502,5 @@ fn as_json() {
     let mut world = World::new(2, 1_000);
     world.change(1, |facts| facts.health = Health::Down);
     let decision: Decision = world.decide("time", Draw(1)).unwrap();
-    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":29.3800,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":0.0000}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
+    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":74.2686,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":44.8886}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
 }
