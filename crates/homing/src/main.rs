@@ -30,10 +30,21 @@ fn main() -> ExitCode {
         // Whoever reads our output through a pipe may stop reading.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            let _ = writeln!(io::stderr(), "error: {}", in_words(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its causes, each of which is said once: many errors name theirs themselves.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }
 
 fn command() -> Command {

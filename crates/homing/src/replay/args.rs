@@ -64,7 +64,7 @@ pub struct FleetArgs {
     /// From where routers know caches: events, guess or nothing
     #[arg(long, value_name = "VIEW", default_value = "events")]
     pub cache_view: String,
-    /// A request goes while some worker is predicted to begin with it within this time; else it waits in the router
+    /// A request goes while the prompts ahead of it on some worker take no longer than this; else it waits in the router
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub start_within: String,
     /// Where all chance comes from
