@@ -7,8 +7,8 @@ use homing_engine::EngineConfig;
 use homing_feed::FeedConfig;
 use homing_profile::{Millis, Profile, Time, Timing, builtin};
 use homing_router::{CacheView, RouterConfig};
-use homing_scheduler::policy::NAMES;
-use homing_sim::fleet::{FleetSetup, Links, RouterSetup, WorkerSetup, policy};
+use homing_scheduler::policy::{self, NAMES};
+use homing_sim::fleet::{FleetSetup, Links, RouterSetup, WorkerSetup};
 use homing_sim::study::{Mix, Mixed, Reuse, Slo, Survey, Work, Yardstick};
 use homing_trace::{Spelling, TraceError};
 

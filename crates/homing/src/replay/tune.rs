@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use homing_sim::fleet::policy;
+use homing_scheduler::policy;
 use homing_sim::study::tune::{Search, Settings, Space, Try, Worth};
 use serde_json::{Value, json};
 

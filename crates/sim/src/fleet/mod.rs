@@ -20,7 +20,6 @@ mod check;
 mod ends;
 pub mod faults;
 mod log;
-pub mod policy;
 mod record;
 mod routers;
 mod serve;
@@ -34,7 +33,6 @@ pub mod world;
 
 pub use check::{Check, Violation};
 pub use faults::{Fault, FaultKind};
-pub use policy::PolicyError;
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
 pub use world::{Care, Outcome, World, WorldError};

@@ -8,11 +8,11 @@ use homing_index::{Copies, Index, IndexConfig};
 use homing_load::RankSpec;
 use homing_profile::Time;
 use homing_router::{CacheView, NewRank, Router, RouterConfig};
+use homing_scheduler::policy::{PolicyError, by_spec};
 use homing_scheduler::{Adapters, Duty, Health, RankFacts};
 use homing_trace::SessionId;
 
 use super::calendar::IDENTITY;
-use super::policy::PolicyError;
 use super::setup::FleetSetup;
 use super::workers::Worker;
 
@@ -64,7 +64,7 @@ impl Node {
             ..IndexConfig::new(config.hasher)
         });
         let feed = Feed::new(homing_feed::FeedConfig { seed, ..of.feed }, index);
-        let policy = super::policy::by_spec(&of.policy)?;
+        let policy = by_spec(&of.policy)?;
         let router = Router::new(&config, policy, feed.reader());
         Ok(Self {
             number,

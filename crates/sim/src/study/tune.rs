@@ -15,7 +15,7 @@ use crate::Rng;
 pub struct Settings {
     /// Workers.
     pub workers: u32,
-    /// The policy, with weights (see [`crate::fleet::policy`]).
+    /// The policy, with weights (see [`homing_scheduler::policy::by_spec`]).
     pub policy: String,
     /// See `RouterConfig::start_within`.
     pub start_within: Millis,

@@ -1,8 +1,8 @@
 //! How is a policy with weights of its own written? `NAME[:WEIGHT=VALUE]...`, such as `time:decode=0.5:error=0.1`.
 
-use homing_scheduler::Policy;
-use homing_scheduler::policy::{BlockCost, PredictedTime, UnknownPolicy, by_name};
 use thiserror::Error;
+
+use super::{BlockCost, Policy, PredictedTime, UnknownPolicy, by_name};
 
 /// What is wrong with a policy as it is written.
 #[derive(Clone, Debug, PartialEq, Error)]
