@@ -14,6 +14,7 @@ use homing_index::Copies;
 use crate::choices::{COPIES, CacheView, LogLevel};
 use crate::knob::Value;
 use crate::mock::Mock;
+use crate::serve::Serve;
 use crate::table::KnobId;
 use crate::worker::{WorkerDefaults, WorkerSpec};
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub approximate: Approximate,
     /// Logs.
     pub log: Log,
+    /// `homing serve`.
+    pub serve: Serve,
     /// The workload of `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
@@ -276,6 +279,7 @@ impl Config {
             log: Log {
                 level: LogLevel::ALL[choice(KnobId::LogLevel)],
             },
+            serve: Serve::build(&value),
             demo: Demo {
                 workers: small(KnobId::DemoWorkers),
                 sessions: small(KnobId::DemoSessions),

@@ -177,6 +177,107 @@ knobs! {
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
+    /// Where `homing serve` takes requests.
+    ServeListen = "serve.listen", "127.0.0.1:8080", Kind::Address;
+
+    /// Where operators ask `homing serve`: decisions, workers, metrics, health. Whoever can reach it can drain workers.
+    ServeAdmin = "serve.admin", "127.0.0.1:8081", Kind::Address;
+
+    /// How many threads carry requests; 0: as many as there are cores.
+    ServeThreads = "serve.threads", "0", Kind::Count(Unit::Threads, 0..=256);
+
+    /// How many clients may be connected at once. Others wait to be accepted.
+    ServeMaxConnections = "serve.max-connections", "16384", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// By what workers are chosen, with weights if it has some: `time`, `blocks:credit=2`. The page on policies has all of them.
+    ServePolicy = "serve.policy", "time", Kind::Name;
+
+    /// How fast workers are, to begin with: a profile that comes with Homing (`homing profile list`), or a file that ends in
+    /// `.json`. It is corrected by what is observed.
+    ServeProfile = "serve.profile", "h200-llama-3.1-8b", Kind::Name;
+
+    /// A folder with a model's `tokenizer.json` and chat template, or with such a folder for each model, named as the model with
+    /// `--` for each slash. Without one, workers are asked which tokens a prompt has.
+    ServeTokenizer = "serve.tokenizer", "none", Kind::File;
+
+    /// How long a worker may take to say which tokens a prompt has. After that the request is routed by load.
+    ServeTokenizeTimeout = "serve.tokenize-timeout", "1s", Kind::Time(1..=MINUTE);
+
+    /// How long a request may be. A longer one is refused.
+    ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// How long an answer may be that is kept until it is complete, so that its request can still be tried elsewhere. A longer
+    /// one is passed on as it comes.
+    ServeMaxAnswer = "serve.max-answer-bytes", "16MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// How long connecting to a worker may take.
+    ServeConnectTimeout = "serve.connect-timeout", "2s", Kind::Time(10..=MINUTE);
+
+    /// How long a worker may take until the first token of an answer, or until the whole of one that is not streamed.
+    ServeFirstTokenTimeout = "serve.first-token-timeout", "300s", Kind::Time(100..=24 * HOUR);
+
+    /// How long a worker may be silent in the middle of an answer.
+    ServeSilenceTimeout = "serve.silence-timeout", "60s", Kind::Time(100..=24 * HOUR);
+
+    /// How long a request may take from its arrival to the end of its answer.
+    ServeTotalTimeout = "serve.total-timeout", "1h", Kind::Time(100..=24 * HOUR);
+
+    /// How long a client may take nothing of its answer before it is taken to be gone.
+    ServeClientStall = "serve.client-stall", "60s", Kind::Time(100..=HOUR);
+
+    /// How long a client may take to send its request.
+    ServeRequestTimeout = "serve.request-timeout", "60s", Kind::Time(100..=HOUR);
+
+    /// How long an idle connection to a worker is kept. It must be less than the worker's own limit, which is 5 s for vLLM and
+    /// SGLang.
+    ServeIdle = "serve.idle", "4s", Kind::Time(0..=HOUR);
+
+    /// How long requests may go on after the gateway was told to end.
+    ServeDrain = "serve.drain", "30s", Kind::Time(0..=24 * HOUR);
+
+    /// How often a request is tried, each time at another worker, while nothing of an answer was passed on.
+    ServeTries = "serve.tries", "3", Kind::Count(Unit::Tries, 1..=16);
+
+    /// How many retries there may be for each request, over all of them: so that retries cannot double the load.
+    ServeRetryBudget = "serve.retry-budget", "0.2", Kind::Ratio(0.0..=10.0);
+
+    /// How often an answer that has begun may go on at another worker when its own fails; 0: never.
+    ServeMigrations = "serve.migrations", "3", Kind::Count(Unit::Number, 0..=16);
+
+    /// The longest answer, so far, that may go on at another worker.
+    ServeMigrationTokens = "serve.migration-tokens", "32768", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// A request is let go while some worker is predicted to begin with it within this time. Otherwise it waits here, where its
+    /// order and its worker can still be changed.
+    ServeStartWithin = "serve.start-within", "200ms", Kind::Time(0..=HOUR);
+
+    /// How long a request may wait here.
+    ServeMostWait = "serve.most-wait", "60s", Kind::Time(1..=HOUR);
+
+    /// How many requests may wait here. Others are refused.
+    ServeQueueRequests = "serve.queue-requests", "4096", Kind::Count(Unit::Number, 0..=1 << 20);
+
+    /// How often a worker is asked whether it is there.
+    ServeProbeInterval = "serve.probe-interval", "2s", Kind::Time(50..=HOUR);
+
+    /// How long its answer may take.
+    ServeProbeTimeout = "serve.probe-timeout", "2s", Kind::Time(10..=MINUTE);
+
+    /// How often a worker is asked for its load; 0: never.
+    ServeLoadInterval = "serve.load-interval", "1s", Kind::Time(0..=HOUR);
+
+    /// How many decisions are kept for operators to look at.
+    ServeDecisions = "serve.decisions", "4096", Kind::Count(Unit::Number, 0..=1 << 20);
+
+    /// The file that requests are logged to, as lines of JSON without any text of prompts, for `homing replay`.
+    ServeLog = "serve.log", "none", Kind::File;
+
+    /// How long that file may become before it is begun anew.
+    ServeLogBytes = "serve.log-bytes", "256MiB", Kind::Size(1 << 16..=1 << 40);
+
+    /// How many earlier files of it are kept.
+    ServeLogFiles = "serve.log-files", "4", Kind::Count(Unit::Number, 0..=1000);
+
     /// How many workers the demo's fleet has.
     DemoWorkers = "demo.workers", "8", Kind::Count(Unit::Workers, 2..=256);
 
