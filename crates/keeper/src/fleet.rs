@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use homing_config::config::{Agent, Events as EventsConfig};
 use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
@@ -103,21 +104,9 @@ impl Fleet {
         metrics: &Arc<Metrics>,
         mut hooks: impl FnMut(&Subject) -> Hooks,
     ) -> Result<Self, FleetError> {
-        let lanes = LanesConfig {
-            threads: config.events.threads as usize,
-            bound: config.events.lane_batches as usize,
-        };
-        let lanes = Lanes::start(lanes, metrics)?;
-        let client = reqwest::Client::builder()
-            .connect_timeout(config.events.connect_timeout)
-            .build()?;
+        let lanes = Lanes::start(lanes_config(config), metrics)?;
         let hasher = KeyHasher::new(config.hash_seed);
-        let sources = Sources {
-            config,
-            hasher,
-            client,
-            metrics,
-        };
+        let sources = Sources::new(config, metrics)?;
         let mut fleet = Self {
             members: Vec::new(),
             keepers: BTreeMap::new(),
@@ -186,6 +175,14 @@ impl Fleet {
     }
 }
 
+/// How batches are decoded, as the operator asked for it.
+pub fn lanes_config(config: &Config) -> LanesConfig {
+    LanesConfig {
+        threads: config.events.threads as usize,
+        bound: config.events.lane_batches as usize,
+    }
+}
+
 /// The limits of the feed of an index, as the operator asked for them. `first` is the first worker in it.
 pub fn feed_config(config: &Config, first: WorkerId) -> FeedConfig {
     config.feed.to_feed(u64::from(first.0) + 1)
@@ -201,16 +198,31 @@ pub fn index_config(config: &Config, hasher: KeyHasher) -> IndexConfig {
     }
 }
 
-/// Makes sources.
-struct Sources<'a> {
-    config: &'a Config,
+/// Makes sources, as the operator asked for them.
+#[derive(Debug)]
+pub struct Sources {
+    agent: Agent,
+    events: EventsConfig,
     hasher: KeyHasher,
     client: reqwest::Client,
-    metrics: &'a Arc<Metrics>,
+    metrics: Arc<Metrics>,
 }
 
-impl Sources<'_> {
-    fn of(
+impl Sources {
+    /// All sources share their connections and what they count.
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
+        Ok(Self {
+            agent: config.agent.clone(),
+            events: config.events.clone(),
+            hasher: KeyHasher::new(config.hash_seed),
+            client: client.build()?,
+            metrics: metrics.clone(),
+        })
+    }
+
+    /// Where the events of one rank of a worker come from, if anybody is listened to.
+    pub fn of(
         &self,
         spec: &WorkerSpec,
         dp: DpRank,
@@ -230,7 +242,7 @@ impl Sources<'_> {
                     dp,
                     hasher: self.hasher,
                     copies: spec.copies,
-                    silence: self.config.agent.heartbeat * AGENT_BEATS,
+                    silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
                 self.client.clone(),
@@ -257,9 +269,9 @@ impl Sources<'_> {
                     url: url.to_string(),
                     decoder,
                     copies: spec.copies,
-                    interval: self.config.agent.poll_interval,
-                    timeout: self.config.events.connect_timeout,
-                    max_bytes: self.config.events.max_message_bytes,
+                    interval: self.agent.poll_interval,
+                    timeout: self.events.connect_timeout,
+                    max_bytes: self.events.max_message_bytes,
                 },
                 self.client.clone(),
                 self.metrics.clone(),
@@ -268,7 +280,7 @@ impl Sources<'_> {
     }
 
     fn subscribe(&self, topic: &str) -> SubscribeConfig {
-        let interval = self.config.events.heartbeat;
+        let interval = self.events.heartbeat;
         SubscribeConfig {
             topic: topic.as_bytes().to_vec().into(),
             limits: self.limits(),
@@ -286,15 +298,15 @@ impl Sources<'_> {
 
     fn limits(&self) -> Limits {
         Limits {
-            message_bytes: u32::try_from(self.config.events.max_message_bytes).unwrap_or(u32::MAX),
+            message_bytes: u32::try_from(self.events.max_message_bytes).unwrap_or(u32::MAX),
             ..Limits::default()
         }
     }
 
     fn patience(&self) -> Patience {
         Patience {
-            dial: self.config.events.connect_timeout,
-            handshake: self.config.events.connect_timeout,
+            dial: self.events.connect_timeout,
+            handshake: self.events.connect_timeout,
             ..Patience::default()
         }
     }
