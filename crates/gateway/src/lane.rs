@@ -1,0 +1,263 @@
+//! The requests of one model at one block size: where they wait, where they go, and what the router is told of them.
+//!
+//! The router is a state machine that books what it decides; here are those who wait for its decisions. A [`Booked`] is a booking in
+//! somebody's hands: however that somebody ends, the booking ends with it.
+//!
+//! **Invariant:** every booking that the router made is ended exactly once, because whoever was to have it holds a [`Booked`], and
+//! dropping one ends it.
+//!
+//! **Invariant:** after every word to the router its effects are carried out, so that nobody waits for an effect that nobody looks at.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use homing_domain::{RankId, RequestId, Tokens, WorkerId};
+use homing_keeper::{Keeper, Standing, Subject};
+use homing_load::{End, Ticket};
+use homing_profile::Time;
+use homing_router::{Effect, Ended, NewRank, Question, Routed, Router, RouterError, Turned, Verdict};
+use homing_scheduler::queue::Refused;
+use homing_scheduler::{Decision, RankFacts, Refusal};
+use rustc_hash::FxHashMap;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+
+type Told = Result<Booked, Turned>;
+
+/// The router of one model at one block size, the index that it reads, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) subject: Subject,
+    pub(crate) router: Router,
+    pub(crate) keeper: Keeper,
+    clock: Clock,
+    waiting: Mutex<FxHashMap<RequestId, oneshot::Sender<Told>>>,
+    /// What was last said of the views.
+    standing: Mutex<Arc<Standing>>,
+    /// Ranks whose views are to be made anew. Bounded: a doubt that does not fit comes again.
+    doubts: mpsc::Sender<RankId>,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        subject: Subject,
+        router: Router,
+        keeper: Keeper,
+        clock: Clock,
+        doubts: mpsc::Sender<RankId>,
+    ) -> Self {
+        Self {
+            subject,
+            router,
+            keeper,
+            clock,
+            waiting: Mutex::default(),
+            standing: Mutex::default(),
+            doubts,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Where a request goes; ready when it may go there. Dropping the future gives up.
+    pub(crate) async fn route(self: &Arc<Self>, question: Question) -> Told {
+        let id = question.id.clone();
+        let (tell, told) = oneshot::channel();
+        // Before the question, because somebody else may carry out the answer.
+        self.waiting().insert(id.clone(), tell);
+        let mut seat = Seat {
+            lane: self,
+            id: &id,
+            waits: true,
+        };
+        let verdict = self.router.ask(self.now(), question);
+        let answer = match verdict {
+            Verdict::Go(routed) => Some(Ok(Booked::new(self, *routed))),
+            Verdict::Turned(why) => Some(Err(why)),
+            Verdict::Wait => None,
+        };
+        self.settle();
+        if let Some(answer) = answer {
+            seat.leave();
+            return answer;
+        }
+        let answer = told.await;
+        seat.leave();
+        // Nobody drops a sender unsent but another request of the same id that took its place.
+        answer.unwrap_or_else(|_| Err(Turned::Full(Refused::Known(id.clone()))))
+    }
+
+    /// What would be decided. Changes nothing.
+    pub(crate) fn consider(&self, question: &Question) -> Result<Decision, Refusal> {
+        self.router.consider(self.now(), question)
+    }
+
+    /// A rank came.
+    pub(crate) fn rank_up(self: &Arc<Self>, new: NewRank) -> Result<(), RouterError> {
+        let result = self.router.rank_up(self.now(), new);
+        // What the feed says of it was passed over until now.
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        self.settle();
+        result
+    }
+
+    /// Something is known of a worker that was not.
+    pub(crate) fn worker_changed(self: &Arc<Self>, worker: WorkerId, change: impl FnMut(&mut RankFacts)) {
+        self.router.worker_changed(self.now(), worker, change);
+        self.settle();
+    }
+
+    /// A rank went.
+    pub(crate) fn rank_gone(self: &Arc<Self>, rank: RankId) -> usize {
+        let booked = self.router.rank_gone(self.now(), rank);
+        self.settle();
+        booked
+    }
+
+    /// Time passed.
+    pub(crate) fn tick(self: &Arc<Self>) {
+        let standing = self.keeper.standing();
+        let mut known = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&known, &standing) {
+            self.router.views(&standing.ranks);
+            *known = standing;
+        }
+        drop(known);
+        self.router.tick(self.now());
+        self.settle();
+    }
+
+    /// Carries out what the router wants done.
+    fn settle(self: &Arc<Self>) {
+        while let Some(effect) = self.router.next_effect() {
+            match effect {
+                Effect::Go { id, routed } => self.tell(&id, Ok(Booked::new(self, *routed))),
+                Effect::Turned { id, why } => self.tell(&id, Err(why)),
+                Effect::Lapsed { id, rank } => {
+                    tracing::warn!(request = %id, worker = rank.worker.0, "nothing was heard of a request for too long");
+                }
+                Effect::Doubted(rank) => {
+                    tracing::warn!(
+                        worker = rank.worker.0,
+                        rank = rank.dp.0,
+                        "keeps having less cached than its view says"
+                    );
+                    let _ = self.doubts.try_send(rank);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, id: &RequestId, told: Told) {
+        let waiting = self.waiting().remove(id);
+        // Whoever does not wait any more drops the booking, and so ends it.
+        if let Some(waiting) = waiting {
+            drop(waiting.send(told));
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, FxHashMap<RequestId, oneshot::Sender<Told>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among those who wait. Whoever goes away gives it back.
+struct Seat<'a> {
+    lane: &'a Arc<Lane>,
+    id: &'a RequestId,
+    waits: bool,
+}
+
+impl Seat<'_> {
+    fn leave(&mut self) {
+        self.waits = false;
+        self.lane.waiting().remove(self.id);
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.lane.waiting().remove(self.id);
+            self.lane.router.cancel(self.id);
+            self.lane.settle();
+        }
+    }
+}
+
+/// A booking in somebody's hands.
+#[derive(Debug)]
+pub(crate) struct Booked {
+    lane: Arc<Lane>,
+    pub(crate) routed: Routed,
+    first: bool,
+    told: u32,
+}
+
+impl Booked {
+    fn new(lane: &Arc<Lane>, routed: Routed) -> Self {
+        Self {
+            lane: lane.clone(),
+            routed,
+            first: false,
+            told: 0,
+        }
+    }
+
+    pub(crate) fn rank(&self) -> RankId {
+        self.routed.decision.chosen.rank
+    }
+
+    /// Tokens that are predicted to come from the cache.
+    pub(crate) fn cached(&self) -> Tokens {
+        self.routed.cached
+    }
+
+    /// So many tokens came so far.
+    pub(crate) fn output(&mut self, generated: u32) {
+        let Some(ticket) = self.routed.ticket else { return };
+        if !self.first && generated > 0 {
+            self.first = true;
+            self.lane.router.prefill_done(self.lane.now(), ticket);
+            self.lane.settle();
+        }
+        // A block's worth at a time: the router counts in blocks.
+        let block = self.lane.subject.block_size.get();
+        if generated / block > self.told / block {
+            self.told = generated;
+            self.lane.router.output(self.lane.now(), ticket, Tokens(generated));
+        }
+    }
+
+    /// It ended. `cached` is what the engine says came from its cache.
+    pub(crate) fn end(mut self, end: End, generated: u32, cached: Option<Tokens>) {
+        if let Some(ticket) = self.routed.ticket.take() {
+            let ended = Ended {
+                end,
+                generated: Some(Tokens(generated)),
+                cached,
+            };
+            self.close(ticket, &ended);
+        }
+    }
+
+    fn close(&self, ticket: Ticket, ended: &Ended) {
+        self.lane.router.done(self.lane.now(), ticket, ended);
+        self.lane.settle();
+    }
+}
+
+impl Drop for Booked {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.routed.ticket.take() {
+            let ended = Ended {
+                end: End::Cancelled,
+                generated: None,
+                cached: None,
+            };
+            self.close(ticket, &ended);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! x
+mod clock;mod lane;mod pool;mod stall;

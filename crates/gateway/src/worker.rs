@@ -1,0 +1,170 @@
+//! One worker as requests meet it: where it is, whether it is well, and how often it was what we said it would be.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use homing_config::WorkerSpec;
+use homing_discovery::{Admission, Facts, Health, Outcome, Pass, Ping, Room, State, Turn};
+use homing_domain::{RankId, WorkerId};
+use homing_profile::Time;
+use homing_scheduler::{Duty, Health as Serves};
+use hyper::header::HeaderValue;
+
+use crate::lane::Lane;
+use crate::pool::Address;
+use crate::truth::Truth;
+
+/// A worker that takes requests.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    /// Its address, as answers and logs name it.
+    pub(crate) name: Arc<str>,
+    pub(crate) spec: WorkerSpec,
+    /// What it says of itself.
+    pub(crate) facts: Arc<Facts>,
+    /// What was learnt of it, and what does not fit, in words.
+    pub(crate) remarks: Vec<String>,
+    /// Its models and adapters.
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) address: Address,
+    pub(crate) host: HeaderValue,
+    /// How well its cache was predicted.
+    pub(crate) truth: Truth,
+    health: Mutex<Health>,
+    draining: AtomicBool,
+    in_flight: AtomicU32,
+    served: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub(crate) struct Enlisted {
+    pub(crate) id: WorkerId,
+    pub(crate) spec: WorkerSpec,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) remarks: Vec<String>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) health: Health,
+}
+
+impl Worker {
+    pub(crate) fn new(enlisted: Enlisted) -> Self {
+        let Enlisted {
+            id,
+            spec,
+            facts,
+            remarks,
+            lane,
+            health,
+        } = enlisted;
+        let (host, port) = (spec.url.host().to_owned(), spec.url.port());
+        let shown = if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
+        Self {
+            id,
+            name: spec.url.to_string().into(),
+            facts,
+            remarks,
+            lane,
+            // A host has no character that a header may not have.
+            host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
+            address: Address { host, port },
+            spec,
+            truth: Truth::default(),
+            health: Mutex::new(health),
+            draining: AtomicBool::new(false),
+            in_flight: AtomicU32::new(0),
+            served: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Its ranks.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = RankId> + use<> {
+        let id = self.id;
+        (0..self.spec.ranks).map(move |dp| RankId::new(id.0, dp))
+    }
+
+    /// Whether a request may be sent there now.
+    pub(crate) fn admit(&self, now: Time) -> Admission {
+        self.health().admit(now)
+    }
+
+    /// What became of a request.
+    pub(crate) fn outcome(&self, now: Time, pass: Pass, outcome: Outcome, room: Room) {
+        match outcome {
+            Outcome::Served => self.served.fetch_add(1, Relaxed),
+            Outcome::Unknown => 0,
+            _ => self.failed.fetch_add(1, Relaxed),
+        };
+        let turn = self.health().request(now, pass, outcome, room);
+        self.turned(turn);
+    }
+
+    /// What an active question led to.
+    pub(crate) fn ping(&self, now: Time, ping: Ping) {
+        let turn = self.health().ping(now, ping);
+        self.turned(turn);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.health().state()
+    }
+
+    /// Whether it is left out.
+    pub(crate) fn is_out(&self) -> bool {
+        matches!(self.state(), State::Down { .. })
+    }
+
+    /// Takes no new requests from now on, or does again.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Relaxed);
+        let duty = if draining { Duty::Draining } else { Duty::Serving };
+        self.lane.worker_changed(self.id, |facts| facts.duty = duty);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Requests that it answered, and that failed there.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.served.load(Relaxed), self.failed.load(Relaxed))
+    }
+
+    /// One more request is there.
+    pub(crate) fn enter(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// One less.
+    pub(crate) fn leave(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    fn turned(&self, turn: Option<Turn>) {
+        let Some(turn) = turn else { return };
+        let serves = match turn.to {
+            State::Down { .. } => Serves::Down,
+            State::Up | State::Suspect | State::HalfOpen => Serves::Up,
+        };
+        match serves {
+            Serves::Down => tracing::warn!(worker = %self.name, why = turn.why, "left out"),
+            Serves::Up => tracing::info!(worker = %self.name, state = ?turn.to, why = turn.why, "takes requests"),
+        }
+        self.lane.worker_changed(self.id, |facts| facts.health = serves);
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
