@@ -1,0 +1,30 @@
+//! What does this body ask, and what does this answer say? OpenAI's and Anthropic's HTTP bodies, as bytes.
+//!
+//! - [`endpoint`]: what is asked for, by method and path; [`ask`]: what a body asks;
+//! - [`json`] and [`splice`]: where things lie in a body, and how a field is changed while all else stays as it was sent;
+//! - [`sse`]: where events of a stream begin and end; [`heard`]: what they say;
+//! - [`edit`]: what we add to a request, and take out of its answer again;
+//! - [`migrate`]: how an answer that broke off is continued elsewhere;
+//! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
+
+pub mod ask;
+pub mod edit;
+pub mod endpoint;
+pub mod heard;
+pub mod hints;
+pub mod json;
+pub mod migrate;
+pub mod problem;
+pub mod splice;
+pub mod sse;
+
+pub use ask::{Ask, BadBody, Delivery, Feature, Features, Prompt, UsageAsked};
+pub use edit::{Editor, Passed, Plan, Wanted};
+pub use endpoint::{Endpoint, Family, Form, NotServed, Other};
+pub use heard::{Attention, Ear, EngineError, Heard, Usage, Words};
+pub use hints::{BadHint, Hints, Overrides, Session, SessionFrom, Switch};
+pub use json::{Fields, Limits, NotJson, Span};
+pub use migrate::{Continuation, Resumed, Seam, SoFar, WhyNot};
+pub use problem::Problem;
+pub use splice::Splice;
+pub use sse::{Event, EventTooLong, Splitter};
