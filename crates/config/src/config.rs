@@ -12,6 +12,7 @@ use homing_feed::FeedConfig;
 use homing_index::Copies;
 
 use crate::choices::{COPIES, CacheView, LogLevel};
+use crate::discover::Discover;
 use crate::knob::Value;
 use crate::mock::Mock;
 use crate::serve::Serve;
@@ -49,6 +50,8 @@ pub struct Config {
     pub mock: Mock,
     /// The workers, in the order in which they were written.
     pub workers: Vec<WorkerSpec>,
+    /// Where else workers are looked for, in the order in which it was written.
+    pub discover: Vec<Discover>,
 }
 
 /// What an index may keep, and how it reads its events.
@@ -289,6 +292,7 @@ impl Config {
             },
             mock: Mock::build(&value),
             workers: Vec::new(),
+            discover: Vec::new(),
         }
     }
 }

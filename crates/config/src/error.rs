@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use homing_domain::{BlockSize, ModelName};
 
+use crate::discover::{DiscoverProblem, MAX_PLACES};
 use crate::resolve::{Setting, Source};
 use crate::worker::{MAX_WORKERS, WorkerName, WorkerProblem};
 
@@ -92,6 +93,30 @@ pub enum Problem {
     /// The file names workers in another way than it can.
     #[error("{file}: workers are written as tables that begin with [[worker]]")]
     NotWorkers {
+        /// The file.
+        file: String,
+    },
+    /// Something is wrong with a place to look for workers.
+    #[error("`discover` = {shown}, {place}: {problem}")]
+    Discover {
+        /// What was typed, if it may be shown.
+        shown: Shown,
+        /// Where.
+        place: Source,
+        /// What is wrong.
+        problem: Box<DiscoverProblem>,
+    },
+    /// There are more places to look for workers than can be.
+    #[error("there are {count} places to look for workers, {place}: must be {MAX_PLACES} at most")]
+    TooManyPlaces {
+        /// How many.
+        count: usize,
+        /// Where they were written.
+        place: Source,
+    },
+    /// The file lists places to look for workers in another way than it can.
+    #[error("{file}: `discover` is a list of texts")]
+    NotPlaces {
         /// The file.
         file: String,
     },

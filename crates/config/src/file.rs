@@ -6,6 +6,7 @@
 
 use toml::{Table, Value as Toml};
 
+use crate::discover;
 use crate::error::{Problem, Shown};
 use crate::knob::Knob;
 use crate::resolve::{FileText, Source};
@@ -20,6 +21,8 @@ pub(crate) struct Contents {
     pub settings: Vec<(KnobId, String)>,
     /// Workers.
     pub workers: Vec<Written>,
+    /// Places to look for workers, as text.
+    pub places: Vec<String>,
 }
 
 /// What `file` says. What is wrong with it goes to `problems`.
@@ -60,6 +63,7 @@ impl Reading<'_> {
                 (None, _) if path == FILE_KEY => self.problems.push(Problem::NotWorkers {
                     file: self.file.to_owned(),
                 }),
+                (None, value) if path == discover::FILE_KEY => self.places(value),
                 (None, Toml::Table(inner)) if is_section(&path) => self.table(&path, inner),
                 (None, _) => self.problems.push(Problem::UnknownKey {
                     file: self.file.to_owned(),
@@ -75,6 +79,16 @@ impl Reading<'_> {
         let numbered = workers.iter().zip(1..);
         let written = numbered.map(|(worker, number)| Written::from_toml(worker, number, place()));
         self.found.workers = written.collect();
+    }
+
+    fn places(&mut self, value: &Toml) {
+        let texts = value.as_array().map(|places| places.iter().map(Toml::as_str));
+        match texts.and_then(Iterator::collect::<Option<Vec<&str>>>) {
+            Some(places) => self.found.places = places.into_iter().map(str::to_owned).collect(),
+            None => self.problems.push(Problem::NotPlaces {
+                file: self.file.to_owned(),
+            }),
+        }
     }
 
     fn setting(&mut self, id: KnobId, value: &Toml) {
@@ -104,7 +118,7 @@ fn is_section(path: &str) -> bool {
 /// The knob that someone who wrote `path` probably meant: of all names the one with the fewest edits, if those are few;
 /// else one whose last part is spelt the same in another section.
 fn nearest(path: &str) -> Option<&'static str> {
-    let names = KNOBS.iter().map(|knob| knob.path).chain([FILE_KEY]);
+    let names = KNOBS.iter().map(|knob| knob.path).chain([FILE_KEY, discover::FILE_KEY]);
     let (edits, name) = names
         .map(|name| (strsim::damerau_levenshtein(path, name), name))
         .min()?;

@@ -6,6 +6,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::choices::Switch;
+use crate::discover::{self, MAX_PLACES};
 use crate::table::KnobId;
 use crate::worker::keys::WorkerKey;
 use crate::worker::{self, MAX_WORKERS};
@@ -23,7 +24,7 @@ pub fn with_flags(command: Command) -> Command {
         .value_name("FILE")
         .help(format!("The TOML file to read settings from [env: {FILE_VARIABLE}]"))
         .help_heading("Settings");
-    let command = command.arg(file).arg(worker_flag()).after_help(
+    let command = command.arg(file).arg(worker_flag()).arg(discover_flag()).after_help(
         "Every setting is also a variable (--index-max-ranks is HOMING_INDEX_MAX_RANKS) and a key of the file (max-ranks in \
          section [index]). A flag wins over a variable, a variable over the file.",
     );
@@ -45,6 +46,27 @@ pub fn given(matches: &ArgMatches) -> Vec<(KnobId, String)> {
 pub fn workers(matches: &ArgMatches) -> Vec<String> {
     let given = matches.get_many::<String>(worker::FLAG);
     given.map_or_else(Vec::new, |texts| texts.cloned().collect())
+}
+
+/// The places to look for workers that flags named.
+pub fn places(matches: &ArgMatches) -> Vec<String> {
+    let given = matches.get_many::<String>(discover::FLAG);
+    given.map_or_else(Vec::new, |texts| texts.cloned().collect())
+}
+
+fn discover_flag() -> Arg {
+    Arg::new(discover::FLAG)
+        .long(discover::FLAG)
+        .value_name(discover::SYNTAX)
+        .action(ArgAction::Append)
+        .help(format!(
+            "Where workers are looked for, again and again: dns:HOST:PORT (A and AAAA records) or dns-srv:NAME; once for each \
+             of up to {MAX_PLACES}. The keys are those of a worker, {} in them stands for its address [env: {}, separated by \
+             white space]",
+            discover::HOST,
+            discover::VARIABLE
+        ))
+        .help_heading("Settings")
 }
 
 fn worker_flag() -> Arg {

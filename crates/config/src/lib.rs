@@ -15,6 +15,7 @@
 //! - [`quantity`]: how numbers with units are written, [`choices`]: which words stand for a choice, [`words`]: which
 //!   names can be passed on;
 //! - [`mod@worker`]: the workers, which are written in the same way everywhere;
+//! - [`mod@discover`]: where else workers are looked for;
 //! - [`mod@config`]: the typed result ([`mod@mock`] has a part of it), and [`checks`]: what must hold between its fields;
 //! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
 //!   real ones;
@@ -23,6 +24,7 @@
 pub mod checks;
 pub mod choices;
 pub mod config;
+pub mod discover;
 pub mod error;
 pub mod file;
 pub mod flags;
@@ -39,9 +41,10 @@ pub mod worker;
 
 pub use choices::{CacheView, EventFormat, LogLevel, MockDialect, Switch, role_name};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
+pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, colour, length_of, load, read_text};
+pub use load::{Colour, Reader, Stamp, colour, length_of, load, read_text};
 pub use mock::{Mock, MockEvents, MockFaults, MockTier};
 pub use serve::Serve;
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};

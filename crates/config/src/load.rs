@@ -2,10 +2,12 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::ArgMatches;
 
+use crate::discover;
 use crate::error::{Problem, Rejected};
 use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
 use crate::resolve::{FileText, Inputs, Resolved, resolve};
@@ -23,20 +25,77 @@ pub enum Colour {
 
 /// Reads the flags in `matches`, the environment, and the file that either of them names.
 pub fn load(matches: &ArgMatches) -> Result<Resolved, Rejected> {
-    let named = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from);
-    let path = named.or_else(|| {
-        env::var_os(FILE_VARIABLE)
-            .filter(|name| !name.is_empty())
-            .map(PathBuf::from)
-    });
-    let file = path.map(read_file).transpose()?;
-    resolve(&Inputs {
-        flags: flags::given(matches),
-        variables: variables(),
-        worker_flags: flags::workers(matches),
-        worker_variable: variable(worker::VARIABLE).unwrap_or_default(),
-        file,
-    })
+    Reader::new(matches).read()
+}
+
+/// Flags and environment as they were once, and a file that can be read again.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// All but the file.
+    inputs: Inputs,
+    path: Option<PathBuf>,
+}
+
+/// What tells without reading it that a file was not written since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+}
+
+impl Reader {
+    /// Reads flags and environment, and not yet the file that either of them names.
+    pub fn new(matches: &ArgMatches) -> Self {
+        let named = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from);
+        let path = named.or_else(|| {
+            env::var_os(FILE_VARIABLE)
+                .filter(|name| !name.is_empty())
+                .map(PathBuf::from)
+        });
+        Self {
+            inputs: Inputs {
+                flags: flags::given(matches),
+                variables: variables(),
+                worker_flags: flags::workers(matches),
+                worker_variable: variable(worker::VARIABLE).unwrap_or_default(),
+                discover_flags: flags::places(matches),
+                discover_variable: variable(discover::VARIABLE).unwrap_or_default(),
+                file: None,
+            },
+            path,
+        }
+    }
+
+    /// Inputs that were read elsewhere, and the file at `path` in place of theirs.
+    pub fn with_file(inputs: Inputs, path: impl Into<PathBuf>) -> Self {
+        Self {
+            inputs,
+            path: Some(path.into()),
+        }
+    }
+
+    /// The file, if one was named.
+    pub fn file(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Reads the file, and makes settings of everything.
+    pub fn read(&self) -> Result<Resolved, Rejected> {
+        let file = self.path.clone().map(read_file).transpose()?;
+        resolve(&Inputs {
+            file,
+            ..self.inputs.clone()
+        })
+    }
+
+    /// What the file looks like from outside; `None` if there is none, or if it cannot be looked at.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let file = fs::metadata(self.path.as_deref()?).ok()?;
+        Some(Stamp {
+            modified: file.modified().ok(),
+            length: file.len(),
+        })
+    }
 }
 
 /// Whether to colour what is written to a stream that is, or is not, a terminal. `NO_COLOR` is honoured.

@@ -10,6 +10,7 @@ use std::fmt;
 
 use crate::checks::CHECKS;
 use crate::config::Config;
+use crate::discover::{self, Discover, MAX_PLACES};
 use crate::error::{Problem, Rejected, Shown};
 use crate::file;
 use crate::knob::{Knob, Refusal, Value};
@@ -30,6 +31,10 @@ pub struct Inputs {
     pub worker_flags: Vec<String>,
     /// The workers that the variable named, separated by white space.
     pub worker_variable: String,
+    /// The places to look for workers that flags named, each as one text.
+    pub discover_flags: Vec<String>,
+    /// Those that the variable named, separated by white space.
+    pub discover_variable: String,
     /// The file, if one was named.
     pub file: Option<FileText>,
 }
@@ -52,6 +57,8 @@ pub struct Resolved {
     pub settings: Vec<Setting>,
     /// Where the workers of `config` came from.
     pub workers_source: Source,
+    /// Where the places to look of `config` came from.
+    pub discover_source: Source,
 }
 
 /// What a knob was set to, and where.
@@ -115,6 +122,7 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
         }
     }
     let workers = read_workers(worker_layers(inputs, file.workers), &mut problems);
+    let places = read_places(place_layers(inputs, file.places), &mut problems);
     if !problems.is_empty() {
         return Err(Rejected { problems });
     }
@@ -127,12 +135,14 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
         when: check.when,
     }));
     let workers_source = workers.source.clone();
+    config.discover = places.0;
     config.workers = finish_workers(workers, &config, &settings, &mut problems);
     if problems.is_empty() {
         Ok(Resolved {
             config,
             settings,
             workers_source,
+            discover_source: places.1,
         })
     } else {
         Err(Rejected { problems })
@@ -207,6 +217,48 @@ fn read_workers(layers: Vec<Vec<Written>>, problems: &mut Vec<Problem>) -> Draft
             }
         }
         strongest = Drafts { drafts, source: place };
+    }
+    strongest
+}
+
+/// Lists of places to look, weakest first; none is empty.
+fn place_layers(inputs: &Inputs, file: Vec<String>) -> Vec<(Vec<String>, Source)> {
+    let name = inputs.file.as_ref().map_or("", |file| &file.name);
+    let variable = inputs.discover_variable.split_whitespace();
+    let layers = [
+        (file, Source::File(name.to_owned())),
+        (
+            variable.map(str::to_owned).collect(),
+            Source::Variable(discover::VARIABLE.to_owned()),
+        ),
+        (inputs.discover_flags.clone(), Source::Flag(discover::FLAG.to_owned())),
+    ];
+    layers.into_iter().filter(|(places, _)| !places.is_empty()).collect()
+}
+
+/// The places of the strongest list, and where it was written.
+fn read_places(layers: Vec<(Vec<String>, Source)>, problems: &mut Vec<Problem>) -> (Vec<Discover>, Source) {
+    let mut strongest = (Vec::new(), Source::Default);
+    for (texts, place) in layers {
+        if texts.len() > MAX_PLACES {
+            problems.push(Problem::TooManyPlaces {
+                count: texts.len(),
+                place,
+            });
+            continue;
+        }
+        let mut places = Vec::new();
+        for text in &texts {
+            match Discover::parse(text) {
+                Ok(found) => places.push(found),
+                Err(found) => problems.extend(found.into_iter().map(|problem| Problem::Discover {
+                    shown: discover::shown(text),
+                    place: place.clone(),
+                    problem: Box::new(problem),
+                })),
+            }
+        }
+        strongest = (places, place);
     }
     strongest
 }

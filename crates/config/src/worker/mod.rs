@@ -118,6 +118,13 @@ pub struct WorkerDefaults {
     pub copies: Copies,
 }
 
+impl WorkerDefaults {
+    /// Some, to try whether a text can be read at all.
+    pub(crate) fn sample() -> Self {
+        crate::Config::default().worker_defaults()
+    }
+}
+
 impl WorkerSpec {
     /// Reads one worker from text, for those who learn of workers later than settings are read. What must hold between
     /// workers is not looked at.

@@ -1,0 +1,37 @@
+//! Who exists, what is it, is it well, and how busy is it?
+//!
+//! - [`source`]: who can tell of workers; [`Static`], [`Dns`], [`FileSource`] and [`Registrations`] do;
+//! - [`Roster`]: all that they tell as one stream of [`Change`]s, with a number for every worker (`ledger` decides, without a clock);
+//! - [`mod@probe`]: what a worker says it is; [`mod@load`]: how busy it says it is; [`Watchers`] ask again and again;
+//! - [`mod@health`]: may requests be sent there? A state machine for one worker, without a clock;
+//! - [`Registrant`]: the other side of [`Registrations`], for a worker that tells of itself.
+//!
+//! **Invariant:** a source that fails takes nobody away: what it told last holds, and that it failed is said.
+//!
+//! **Invariant:** a number is given to one worker and never again in one process. A worker that left and comes back has another.
+//!
+//! **Invariant:** no question to an engine is asked while the one before it is open, and no answer is read beyond a limit.
+//!
+//! What is done with all of this, whom requests go to and when a worker that is not well is left out, is the gateway's matter.
+
+pub mod dns;
+pub mod file;
+pub mod health;
+pub mod load;
+pub mod probe;
+pub mod register;
+pub mod registrations;
+pub mod roster;
+pub mod source;
+pub mod watch;
+
+pub use dns::Dns;
+pub use file::FileSource;
+pub use health::{Admission, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};
+pub use load::RankLoad;
+pub use probe::{Facts, Probe, ProbeConfig, Unlearnt};
+pub use register::Registrant;
+pub use registrations::Registrations;
+pub use roster::{Change, Roster, RosterConfig, SourceStanding, Worker};
+pub use source::{Origin, Source, SourceKind, Static, Tell, Told};
+pub use watch::{News, Notice, WatchConfig, Watcher, Watchers};
