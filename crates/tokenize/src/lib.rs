@@ -13,8 +13,14 @@
 
 mod error;
 mod incremental;
+mod options;
+mod prompt;
 mod tokenizer;
 
-pub use error::{EncodeError, LoadError};
+pub use error::{EncodeError, LoadError, PromptError};
 pub use incremental::Incremental;
+pub use options::{
+    CACHE_BYTES, Clock, ContentFormat, Dialect, IdleTools, PromptOptions, RequestTemplates, TemplateSource,
+};
+pub use prompt::{Cut, Media, Prompt, Prompter};
 pub use tokenizer::{Marks, Tokenizer};
