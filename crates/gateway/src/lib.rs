@@ -1,2 +1,45 @@
-//! x
-mod clock;mod lane;mod pool;mod stall;
+//! HTTP in, engines out: `homing serve`.
+//!
+//! - [`Service`]: the whole of it, from settings to its end; start here;
+//! - `shard`: threads that carry requests; `pool`, `stall`: their connections to workers and clients;
+//! - `gateway`: the way of a request; `tokens`, `asking`: what its prompt is; `trip`: where it goes, and where next;
+//!   `relay`: its answer; `flight`, `account`: what is told when it ends;
+//! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
+//! - `admin`, `record`, `truth`, `log`: what operators see.
+//!
+//! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
+//!
+//! **Invariant:** what a client sends reaches the engine as it was sent, but for the fields that a plan changes; what an engine sends
+//! reaches the client as it was sent, but for what the plan asked for.
+//!
+//! Decisions are made by `homing-router`. There is no TLS and no authentication here.
+
+mod account;
+mod admin;
+mod asking;
+mod budget;
+mod clock;
+mod flight;
+mod gateway;
+mod headers;
+mod lane;
+mod log;
+mod models;
+mod pool;
+mod record;
+mod refusal;
+mod relay;
+mod shard;
+mod stall;
+mod steward;
+mod table;
+mod tokens;
+mod trip;
+mod truth;
+mod worker;
+
+pub use service::{Service, StartError};
+pub use steward::StewardError;
+pub use tokens::TokenizerError;
+
+mod service;

@@ -208,7 +208,8 @@ impl Core {
     }
 
     pub(crate) fn expected_output(&self, question: &Question) -> Tokens {
-        self.lengths.expected(kind(question), Tokens(0), self.quantile)
+        let expected = self.lengths.expected(kind(question), Tokens(0), self.quantile);
+        expected.min(question.most_output)
     }
 
     /// Decides from what the indexes answered just now. Changes nothing.

@@ -41,6 +41,8 @@ pub struct Question {
     pub wanted: Wanted,
     /// What holds for it only.
     pub overrides: Overrides,
+    /// Tokens that it may generate at most.
+    pub most_output: Tokens,
 }
 
 impl Question {
@@ -61,6 +63,7 @@ impl Question {
             jump: Millis::ZERO,
             wanted: Wanted::default(),
             overrides: Overrides::default(),
+            most_output: Tokens(u32::MAX),
         }
     }
 }

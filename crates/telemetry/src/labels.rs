@@ -114,6 +114,66 @@ label!(
     }
 );
 
+label!(
+    /// How a request to the gateway ended.
+    RequestEnd = "end" {
+        /// It was answered, by an engine or, where no engine is needed, by the gateway.
+        Served = "served",
+        /// It was wrong.
+        Wrong = "wrong",
+        /// There was no room for it, or nobody to serve it.
+        Refused = "refused",
+        /// Every try failed, or its answer broke off.
+        Failed = "failed",
+        /// The client went away.
+        Cancelled = "cancelled",
+    }
+);
+
+label!(
+    /// Why a try of a request failed.
+    TryFailure = "why" {
+        /// The worker could not be connected to.
+        Connect = "connect",
+        /// It answered with a status of 500 or above.
+        Status = "status",
+        /// It took the request, and nothing came in time.
+        Silent = "silent",
+        /// Its answer broke off.
+        Broken = "broken",
+        /// It was not to be asked at that moment.
+        Closed = "closed",
+    }
+);
+
+label!(
+    /// How the tokens of a prompt are known.
+    TokenSource = "source" {
+        /// The request has them.
+        Request = "request",
+        /// From a local tokenizer.
+        Tokenizer = "tokenizer",
+        /// A worker said so.
+        Worker = "worker",
+        /// They are not.
+        Nobody = "nobody",
+    }
+);
+
+label!(
+    /// How a prediction of cached tokens turned out.
+    Prediction = "was" {
+        /// As predicted.
+        Equal = "equal",
+        /// Less was cached: evidence against the view.
+        Less = "less",
+        /// More was cached: usually a sibling came first.
+        More = "more",
+        /// The engine does not say.
+        Unsaid = "unsaid",
+    }
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +197,9 @@ mod tests {
         check(&RepairKind::ALL);
         check(&Skip::ALL);
         check(&Outcome::ALL);
+        check(&RequestEnd::ALL);
+        check(&TryFailure::ALL);
+        check(&TokenSource::ALL);
+        check(&Prediction::ALL);
     }
 }

@@ -4,7 +4,9 @@
 //! reference page anew with `HOMING_BLESS=1 cargo test -p homing-telemetry`; a test fails until that is done.
 
 use crate::declare::{Declaration, metrics};
-use crate::labels::{Change, Outcome, RepairKind, Skip, ViewState};
+use crate::labels::{
+    Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, TokenSource, TryFailure, ViewState,
+};
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
 macro_rules! areas {
@@ -44,6 +46,8 @@ areas! {
     agent: AgentMetrics,
     /// About `homing index`.
     indexer: IndexerMetrics,
+    /// About `homing serve`.
+    gateway: GatewayMetrics,
 }
 
 metrics! {
@@ -197,6 +201,54 @@ metrics! {
         overlap_duration: Histogram = "homing_indexer_overlap_duration_seconds",
         /// Bytes written to the recording.
         recorded_bytes: Counter = "homing_indexer_recorded_data_bytes_total",
+    }
+}
+
+metrics! {
+    /// About `homing serve`.
+    pub struct GatewayMetrics {
+        /// Requests that ended, by how.
+        ended_requests: PerLabel<RequestEnd, Counter> = "homing_gateway_ended_requests_total",
+        /// Requests that are under way.
+        running_requests: Gauge = "homing_gateway_running_requests",
+        /// Requests that wait to be let go.
+        waiting_requests: Gauge = "homing_gateway_waiting_requests",
+        /// Workers that take requests.
+        known_workers: Gauge = "homing_gateway_known_workers",
+        /// Tries of requests that failed, by why.
+        failed_tries: PerLabel<TryFailure, Counter> = "homing_gateway_failed_tries_total",
+        /// Tries that were not made because retries had become too many.
+        unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Answers that went on at another worker.
+        migrated_answers: Counter = "homing_gateway_migrated_answers_total",
+        /// Answers that broke off.
+        broken_answers: Counter = "homing_gateway_broken_answers_total",
+        /// Requests by how their tokens are known.
+        token_sources: PerLabel<TokenSource, Counter> = "homing_gateway_token_sources_total",
+        /// Tokens of prompts.
+        prompt_tokens: Counter = "homing_gateway_prompt_tokens_total",
+        /// Tokens of prompts that were predicted to come from caches, where engines say how many did.
+        predicted_tokens: Counter = "homing_gateway_predicted_tokens_total",
+        /// Tokens of prompts that came from caches, as engines say.
+        cached_tokens: Counter = "homing_gateway_cached_tokens_total",
+        /// Tokens that were generated.
+        output_tokens: Counter = "homing_gateway_output_tokens_total",
+        /// Predictions of cached tokens, by how they turned out.
+        judged_predictions: PerLabel<Prediction, Counter> = "homing_gateway_judged_predictions_total",
+        /// Prompts that have another number of tokens at the engine than here: templates or tokenizers differ.
+        drifted_prompts: Counter = "homing_gateway_drifted_prompts_total",
+        /// Views that are made anew because predictions from them kept being too high.
+        doubted_views: Counter = "homing_gateway_doubted_views_total",
+        /// Lines of the request log that were dropped because the disk was too slow.
+        dropped_log_lines: Counter = "homing_gateway_dropped_log_lines_total",
+        /// Time that tokenizing took.
+        tokenize_duration: Histogram = "homing_gateway_tokenize_duration_seconds",
+        /// Time from a whole request to its decision, without the time it waited to be let go.
+        decide_duration: Histogram = "homing_gateway_decide_duration_seconds",
+        /// Time from a whole request to the first token of its answer.
+        first_token: Histogram = "homing_gateway_first_token_seconds",
+        /// Time from a whole request to the end of its answer.
+        request_duration: Histogram = "homing_gateway_request_duration_seconds",
     }
 }
 

@@ -144,6 +144,11 @@ impl HttpUrl {
         self.port
     }
 
+    /// Its path: empty, or with a slash at its beginning and none at its end.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The address of `path`, which begins with a slash, below this one.
     #[must_use]
     pub fn join(&self, path: &str) -> Self {

@@ -41,6 +41,9 @@ pub const MOST_REMEMBERED: usize = 4_096;
 /// Tenants that have a quantum of their own; beyond that all have 1.
 pub const MOST_QUANTA: usize = 65_536;
 
+/// How the limits of all classes together are called when one of them is exceeded.
+pub const EVERYBODY: &str = "all classes";
+
 /// A tenant, by a number that the router gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(pub u32);
@@ -165,7 +168,7 @@ impl Queue {
         if !planted!(self.bug, ClassLimitIgnored) {
             class.spec.limits.check(&class.spec.name, &mut class.held, wish)?;
         }
-        self.total.check("all classes", &mut self.held, wish)?;
+        self.total.check(EVERYBODY, &mut self.held, wish)?;
         if class.held.requests == 0 {
             class.taken.0 = class.taken.0.max(self.level);
         }

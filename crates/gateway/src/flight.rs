@@ -1,0 +1,127 @@
+//! A request that is at a worker: what the router, the worker's health and its predictions are told when it ends.
+//!
+//! **Invariant:** a flight ends once. Whoever drops one says with it that nothing can be said: the client went away.
+//!
+//! **Invariant:** the worker's health is told before its booking ends, so that nobody who waits goes to a worker that just failed.
+
+use std::sync::Arc;
+
+use homing_discovery::{Outcome, Pass, Room};
+use homing_domain::Tokens;
+use homing_load::End;
+use homing_protocol::Usage;
+use homing_telemetry::Prediction;
+
+use crate::gateway::Gateway;
+use crate::lane::Booked;
+use crate::truth::{Feature, Fit};
+use crate::worker::Worker;
+
+/// The share of workers that may be left out because of what requests met.
+const MOST_OUT: f64 = 0.5;
+
+/// A request at a worker.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    gateway: Arc<Gateway>,
+    pub(crate) worker: Arc<Worker>,
+    booked: Option<Booked>,
+    pass: Pass,
+    /// What we counted of its prompt, if we know all of it.
+    counted: Option<u32>,
+    feature: Feature,
+}
+
+impl Flight {
+    pub(crate) fn new(gateway: &Arc<Gateway>, worker: Arc<Worker>, booked: Booked, pass: Pass) -> Self {
+        worker.enter();
+        Self {
+            gateway: gateway.clone(),
+            worker,
+            booked: Some(booked),
+            pass,
+            counted: None,
+            feature: Feature::Plain,
+        }
+    }
+
+    /// What we counted, to be compared.
+    pub(crate) fn count(&mut self, counted: Option<u32>, feature: Feature) {
+        self.counted = counted;
+        self.feature = feature;
+    }
+
+    /// So many tokens came so far.
+    pub(crate) fn output(&mut self, generated: u64) {
+        if let Some(booked) = &mut self.booked {
+            booked.output(u32::try_from(generated).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// It was answered.
+    pub(crate) fn served(mut self, usage: Option<Usage>, generated: u64) {
+        self.tell(Outcome::Served);
+        let Some(booked) = self.booked.take() else { return };
+        let cached = self.judge(&booked, usage);
+        let generated = usage.map_or(generated, |usage| usage.completion);
+        booked.end(End::Finished, u32::try_from(generated).unwrap_or(u32::MAX), cached);
+    }
+
+    /// It failed.
+    pub(crate) fn failed(mut self, outcome: Outcome) {
+        self.tell(outcome);
+        if let Some(booked) = self.booked.take() {
+            booked.end(End::Failed, 0, None);
+        }
+    }
+
+    /// Compares what was predicted with what came. Returns what the router may learn from.
+    fn judge(&self, booked: &Booked, usage: Option<Usage>) -> Option<Tokens> {
+        let metrics = &self.gateway.metrics.gateway;
+        let usage = usage?;
+        metrics.prompt_tokens.add(usage.prompt);
+        let Some(counted) = self.counted else {
+            metrics.cached_tokens.add(usage.cached.unwrap_or(0));
+            return None;
+        };
+        let same = self.gateway.drift.saw(self.feature, counted, usage.prompt);
+        if !same {
+            metrics.drifted_prompts.add(1);
+            metrics.cached_tokens.add(usage.cached.unwrap_or(0));
+            return None;
+        }
+        let cached = usage.cached.map(|cached| Tokens(u32::try_from(cached).unwrap_or(u32::MAX)));
+        let predicted = booked.cached();
+        let fit = self.worker.truth.saw(predicted, cached);
+        metrics
+            .judged_predictions
+            .of(match fit {
+                Some(Fit::Equal) => Prediction::Equal,
+                Some(Fit::Less) => Prediction::Less,
+                Some(Fit::More) => Prediction::More,
+                None => Prediction::Unsaid,
+            })
+            .add(1);
+        if let Some(cached) = cached {
+            metrics.predicted_tokens.add(u64::from(predicted.0));
+            metrics.cached_tokens.add(u64::from(cached.0));
+        }
+        cached
+    }
+
+    fn tell(&self, outcome: Outcome) {
+        let table = self.gateway.table.load();
+        let (out, all) = table.out();
+        let now = self.gateway.clock.now();
+        self.worker.outcome(now, self.pass, outcome, Room::of(out, all, MOST_OUT));
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.booked.is_some() {
+            self.tell(Outcome::Unknown);
+        }
+        self.worker.leave();
+    }
+}

@@ -1,0 +1,38 @@
+//! Which models are there? All that some worker serves, adapters included.
+
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::gateway::json_answer;
+use crate::relay::Reply;
+use crate::table::{Served, Table};
+
+/// `GET /v1/models`.
+pub(crate) fn list(table: &Table) -> Response<Reply> {
+    let data: Vec<Value> = table.models.iter().map(|(name, served)| model(name, served)).collect();
+    json_answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}
+
+/// `GET /v1/models/{name}`.
+pub(crate) fn one(table: &Table, name: &str) -> Response<Reply> {
+    match table.models.get(name) {
+        Some(served) => json_answer(StatusCode::OK, &model(name, served)),
+        None => {
+            let message = format!("the model `{name}` does not exist");
+            let error = json!({ "message": message, "type": "NotFoundError", "param": "model", "code": "model_not_found" });
+            json_answer(StatusCode::NOT_FOUND, &json!({ "error": error }))
+        }
+    }
+}
+
+fn model(name: &str, served: &Served) -> Value {
+    json!({
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "homing",
+        "root": served.parent.as_deref().unwrap_or(name),
+        "parent": served.parent,
+        "max_model_len": served.max_len,
+    })
+}

@@ -1,0 +1,201 @@
+//! Why did this request go where it went, and what became of it? The last thousands, for operators.
+//!
+//! **Invariant:** no text of a prompt or of an answer is in a record.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use homing_domain::RequestId;
+use homing_scheduler::Decision;
+use serde_json::{Value, json};
+
+/// What is known of a request when it was decided.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) id: RequestId,
+    pub(crate) at: SystemTime,
+    pub(crate) endpoint: &'static str,
+    pub(crate) model: Arc<str>,
+    pub(crate) session: Option<Arc<str>>,
+    pub(crate) tenant: Option<Arc<str>>,
+    /// Tokens of the prompt, and how they are known.
+    pub(crate) prompt_tokens: u32,
+    pub(crate) tokens_from: &'static str,
+    /// Why less is known of the prompt than could be, in words.
+    pub(crate) unknown: Option<String>,
+    told: Mutex<Told>,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// Each try: where, why there, and what came of it.
+    pub(crate) tries: Vec<Try>,
+    pub(crate) status: Option<u16>,
+    /// The end of it, in a word.
+    pub(crate) end: Option<&'static str>,
+    pub(crate) cached: Option<u64>,
+    pub(crate) engine_prompt_tokens: Option<u64>,
+    pub(crate) output_tokens: u64,
+    pub(crate) first_token_ms: Option<f64>,
+    pub(crate) took_ms: Option<f64>,
+}
+
+/// One try of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Try {
+    pub(crate) worker: Arc<str>,
+    pub(crate) predicted_cached: u32,
+    pub(crate) waited_ms: f64,
+    pub(crate) decision: Arc<Decision>,
+    /// Why it failed, if it did.
+    pub(crate) failed: Option<String>,
+}
+
+/// What a record begins with.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) id: RequestId,
+    pub(crate) endpoint: &'static str,
+    pub(crate) model: Arc<str>,
+    pub(crate) session: Option<Arc<str>>,
+    pub(crate) tenant: Option<Arc<str>>,
+    pub(crate) prompt_tokens: u32,
+    pub(crate) tokens_from: &'static str,
+    pub(crate) unknown: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn new(begun: Begun) -> Self {
+        Self {
+            id: begun.id,
+            at: SystemTime::now(),
+            endpoint: begun.endpoint,
+            model: begun.model,
+            session: begun.session,
+            tenant: begun.tenant,
+            prompt_tokens: begun.prompt_tokens,
+            tokens_from: begun.tokens_from,
+            unknown: begun.unknown,
+            told: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last try failed.
+    pub(crate) fn failed(&self, why: &str) {
+        if let Some(last) = self.told().tries.last_mut() {
+            last.failed = Some(why.to_owned());
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let told = self.told().clone();
+        let at = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let tries: Vec<Value> = told.tries.iter().map(Try::json).collect();
+        json!({
+            "id": self.id.as_str(),
+            "at_ms": u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+            "endpoint": self.endpoint,
+            "model": &*self.model,
+            "session": self.session.as_deref(),
+            "tenant": self.tenant.as_deref(),
+            "prompt_tokens": self.prompt_tokens,
+            "tokens_from": self.tokens_from,
+            "unknown": self.unknown,
+            "status": told.status,
+            "end": told.end.unwrap_or("running"),
+            "cached_tokens": told.cached,
+            "engine_prompt_tokens": told.engine_prompt_tokens,
+            "output_tokens": told.output_tokens,
+            "first_token_ms": told.first_token_ms,
+            "took_ms": told.took_ms,
+            "tries": tries,
+        })
+    }
+}
+
+impl Try {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "worker": &*self.worker,
+            "predicted_cached_tokens": self.predicted_cached,
+            "waited_ms": self.waited_ms,
+            "failed": self.failed,
+            "decision": serde_json::from_str::<Value>(&self.decision.to_json()).unwrap_or_default(),
+        })
+    }
+}
+
+/// The last records.
+#[derive(Debug)]
+pub(crate) struct Records {
+    last: Mutex<VecDeque<Arc<Record>>>,
+    most: usize,
+}
+
+impl Records {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            last: Mutex::default(),
+            most,
+        }
+    }
+
+    pub(crate) fn push(&self, record: Arc<Record>) {
+        if self.most == 0 {
+            return;
+        }
+        let mut last = self.last();
+        while last.len() >= self.most {
+            last.pop_front();
+        }
+        last.push_back(record);
+    }
+
+    /// The newest that fit, newest first.
+    pub(crate) fn newest(&self, most: usize, fits: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+        let last = self.last();
+        let found = last.iter().rev().filter(|record| fits(record));
+        found.take(most).cloned().collect()
+    }
+
+    fn last(&self) -> MutexGuard<'_, VecDeque<Arc<Record>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str) -> Arc<Record> {
+        Arc::new(Record::new(Begun {
+            id: RequestId::new(id),
+            endpoint: "chat",
+            model: "m".into(),
+            session: None,
+            tenant: None,
+            prompt_tokens: 3,
+            tokens_from: "tokenizer",
+            unknown: None,
+        }))
+    }
+
+    #[test]
+    fn the_newest_are_kept() {
+        let records = Records::new(2);
+        for id in ["a", "b", "c"] {
+            records.push(record(id));
+        }
+        let ids = |records: Vec<Arc<Record>>| -> Vec<String> {
+            records.iter().map(|record| record.id.as_str().to_owned()).collect()
+        };
+        assert_eq!(ids(records.newest(9, |_| true)), ["c", "b"]);
+        assert_eq!(ids(records.newest(9, |record| record.id.as_str() == "a")), [""; 0]);
+    }
+}

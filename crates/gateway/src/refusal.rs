@@ -1,0 +1,81 @@
+//! What is said to a client whose request goes nowhere?
+
+use std::time::Duration;
+
+use homing_protocol::Problem;
+use homing_router::Turned;
+use homing_scheduler::Refusal;
+use homing_scheduler::queue::Refused;
+use homing_telemetry::RequestEnd;
+
+/// When nothing better is known.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Why a request gets no answer of an engine.
+#[derive(Debug)]
+pub(crate) struct Refuse {
+    pub(crate) problem: Problem,
+    /// When to try again, if that helps.
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) end: RequestEnd,
+}
+
+impl Refuse {
+    /// The request is wrong.
+    pub(crate) fn wrong(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            problem: Problem::new(status, message),
+            retry_after: None,
+            end: RequestEnd::Wrong,
+        }
+    }
+
+    /// There is nobody for it now.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self {
+            problem: Problem::new(503, message),
+            retry_after: Some(SOON),
+            end: RequestEnd::Refused,
+        }
+    }
+
+    /// Workers failed.
+    pub(crate) fn failed(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            problem: Problem::new(status, message),
+            retry_after: (status == 503).then_some(SOON),
+            end: RequestEnd::Failed,
+        }
+    }
+
+    /// The router has nowhere to send it.
+    pub(crate) fn turned(turned: &Turned, deadline: Option<Duration>) -> Self {
+        let message = turned.to_string();
+        let (status, retry_after) = match turned {
+            Turned::Nowhere(Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. })
+            | Turned::NoSuchRank(_)
+            | Turned::Unbookable(_) => (503, Some(SOON)),
+            Turned::Nowhere(Refusal::NoWorkerNamed) => (400, None),
+            Turned::Full(Refused::Exceeded { scope, retry_after, .. }) => {
+                // The limit of one class is its own; that of all is the fleet's.
+                let status = if scope == homing_scheduler::queue::EVERYBODY { 503 } else { 429 };
+                let after = Duration::try_from_secs_f64(retry_after.0 / 1e3).unwrap_or(SOON);
+                (status, Some(after))
+            }
+            Turned::Full(Refused::Known(_)) => (409, None),
+            Turned::Full(Refused::NoSuchClass(_)) => (400, None),
+            Turned::Expired(_) if deadline.is_some() => (504, None),
+            Turned::Expired(_) => (503, Some(SOON)),
+        };
+        Self {
+            problem: Problem::new(status, message),
+            retry_after,
+            end: if status == 400 { RequestEnd::Wrong } else { RequestEnd::Refused },
+        }
+    }
+
+    /// Whole seconds for the header, at least one.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64)
+    }
+}

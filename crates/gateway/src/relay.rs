@@ -1,0 +1,484 @@
+//! An answer on its way to the client.
+//!
+//! What comes from a worker is passed on as it came. Beside it, events are taken apart to learn what was generated and used; only what
+//! we asked for and the client did not is taken out again. If the worker fails in the middle of an answer that can go on
+//! elsewhere, it does, and the client sees one stream.
+//!
+//! **Invariant:** an event is passed on whole or not at all, and never twice.
+//!
+//! **Invariant:** nothing is read from a worker that the client has not taken what came before of: a slow client holds one piece.
+//!
+//! **Invariant:** however it ends, its flight and its account are ended.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use homing_discovery::Outcome;
+use homing_protocol::{
+    Attention, Continuation, Ear, Editor, Event, Passed, Problem, Seam, SoFar, Splitter, Usage, WhyNot,
+};
+use homing_telemetry::RequestEnd;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use crate::account::{Account, Ending};
+use crate::flight::Flight;
+use crate::pool::Line;
+use crate::trip::{Answer, Arriving, LONGEST_EVENT, NoAnswer, Trip, in_words};
+
+/// What is kept of an answer in case that it has to go on elsewhere.
+const MOST_KEPT: usize = 4 << 20;
+
+/// The body of an answer.
+pub(crate) enum Reply {
+    /// All of it is here.
+    Whole(Option<Bytes>),
+    /// It comes.
+    Stream(Box<Relay>),
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole(_) => "Whole",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl Reply {
+    pub(crate) fn whole(body: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(body.into()))
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(body) => {
+                let body = body.take().filter(|body| !body.is_empty());
+                Poll::Ready(body.map(|body| Ok(Frame::data(body))))
+            }
+            Self::Stream(relay) => relay.poll(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64)),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+type Resuming = Pin<Box<dyn Future<Output = (Box<Trip>, Result<Answer, NoAnswer>)> + Send>>;
+
+/// Where the rest of an answer comes from.
+enum From {
+    Worker {
+        flight: Flight,
+        rest: Incoming,
+        line: Line,
+    },
+    /// Another worker is being looked for.
+    Resuming(Resuming),
+    Nobody,
+}
+
+/// Whether what comes is taken apart.
+enum Reading {
+    /// Events.
+    Events(Box<Events>),
+    /// It is passed on as it is.
+    Opaque,
+}
+
+/// What is known of a stream of events.
+struct Events {
+    splitter: Splitter,
+    ear: Ear,
+    editor: Editor,
+    /// After the answer went on elsewhere.
+    seam: Option<Seam>,
+    /// What it would go on from, or why it cannot.
+    so_far: Result<SoFar, WhyNot>,
+    usage: Option<Usage>,
+    /// Tokens of workers that failed.
+    before: u64,
+    finished: bool,
+    done: bool,
+    migrations: u32,
+}
+
+/// An answer on its way.
+pub(crate) struct Relay {
+    from: From,
+    reading: Reading,
+    /// While a worker answers, nobody else needs it.
+    trip: Option<Box<Trip>>,
+    account: Option<Account>,
+    status: u16,
+    ready: VecDeque<Bytes>,
+    /// When the worker has been silent for too long, or the request has taken too long.
+    timer: Pin<Box<Sleep>>,
+    heard: Instant,
+    silence: Duration,
+    until: Instant,
+}
+
+impl Relay {
+    pub(crate) fn new(trip: Box<Trip>, account: Account, answer: Answer) -> Self {
+        let status = answer.head.status.as_u16();
+        let silence = trip.gateway.config.serve.times.silence;
+        let events = crate::trip::is_events(&answer.head.headers) && answer.head.status.is_success();
+        let reading = if events {
+            Reading::Events(Box::new(Events::new(&trip)))
+        } else {
+            Reading::Opaque
+        };
+        let now = Instant::now();
+        let until = Instant::from_std(trip.until);
+        let mut relay = Self {
+            from: From::Nobody,
+            reading,
+            trip: Some(trip),
+            account: Some(account),
+            status,
+            ready: VecDeque::new(),
+            timer: Box::pin(tokio::time::sleep_until((now + silence).min(until))),
+            heard: now,
+            silence,
+            until,
+        };
+        relay.take_over(answer);
+        relay
+    }
+
+    fn take_over(&mut self, answer: Answer) {
+        let Answer { flight, body, .. } = answer;
+        match body {
+            Arriving::Whole(body) => {
+                // A stream that was asked to go on was answered in one piece: there is nothing that could be passed on.
+                drop((flight, body));
+                self.from = From::Nobody;
+            }
+            Arriving::Pieces { begun, rest, line } => {
+                self.from = From::Worker { flight, rest, line };
+                for piece in begun {
+                    self.piece(piece);
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Poll::Ready(Some(piece));
+            }
+            match &mut self.from {
+                From::Nobody => return Poll::Ready(None),
+                From::Resuming(resuming) => {
+                    let (trip, answer) = ready!(resuming.as_mut().poll(cx));
+                    self.resumed(trip, answer);
+                }
+                From::Worker { rest, .. } => match Pin::new(rest).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        self.heard = Instant::now();
+                        if let Ok(piece) = frame.into_data() {
+                            self.piece(piece);
+                        }
+                    }
+                    Poll::Ready(Some(Err(error))) => self.broken(Outcome::Reset, &in_words(&error)),
+                    Poll::Ready(None) => self.ended(),
+                    Poll::Pending => ready!(self.wait(cx)),
+                },
+            }
+        }
+    }
+
+    /// Waits for the worker to go on. Ready when it has waited for too long.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            if now >= self.until {
+                self.broken(Outcome::Unknown, "the request took too long");
+                return Poll::Ready(());
+            }
+            // The timer is set once for many pieces.
+            let due = (self.heard + self.silence).min(self.until);
+            if now >= due {
+                let why = format!("said nothing for {:?}", self.silence);
+                self.broken(Outcome::FirstByteTimeout, &why);
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// A piece of the answer came.
+    fn piece(&mut self, piece: Bytes) {
+        let Reading::Events(events) = &mut self.reading else {
+            self.ready.push_back(piece);
+            return;
+        };
+        match events.pass(piece, &mut self.ready) {
+            Ok(()) => {}
+            Err(why) => {
+                self.broken(Outcome::Reset, &why);
+                return;
+            }
+        }
+        if events.ear.chunks() > 0 {
+            if let Some(account) = &mut self.account {
+                account.first_token();
+            }
+            if let From::Worker { flight, .. } = &mut self.from {
+                flight.output(events.ear.chunks());
+            }
+        }
+    }
+
+    /// The worker has nothing more to say.
+    fn ended(&mut self) {
+        let (usage, output, complete) = match &self.reading {
+            Reading::Opaque => (None, 0, true),
+            Reading::Events(events) => (events.usage, events.ear.chunks(), events.done || events.finished),
+        };
+        if !complete {
+            self.broken(Outcome::Reset, "ended its answer in the middle");
+            return;
+        }
+        let From::Worker { flight, line, .. } = std::mem::replace(&mut self.from, From::Nobody) else {
+            return;
+        };
+        if let Some(trip) = &self.trip {
+            trip.pool.put_back(flight.worker.id, line);
+        }
+        flight.served(usage, output);
+        self.close(RequestEnd::Served);
+    }
+
+    /// The worker failed in the middle of the answer.
+    fn broken(&mut self, outcome: Outcome, why: &str) {
+        let From::Worker { flight, .. } = std::mem::replace(&mut self.from, From::Nobody) else {
+            return;
+        };
+        let worker = flight.worker.clone();
+        flight.failed(outcome);
+        let Some(mut trip) = self.trip.take() else { return };
+        trip.record.failed(why);
+        trip.question.wanted.tried.push(worker.id);
+        tracing::info!(request = %trip.record.id, worker = %worker.name, why, "an answer broke off");
+        match self.resume(&mut trip) {
+            Ok(()) => {
+                self.from = From::Resuming(Box::pin(async move {
+                    let answer = trip.begin().await;
+                    (trip, answer)
+                }));
+            }
+            Err(why_not) => {
+                let message = format!("the worker failed in the middle of the answer ({why}), which cannot go on elsewhere: {why_not}");
+                self.trip = Some(trip);
+                self.give_up(&message);
+            }
+        }
+    }
+
+    /// Makes the request that goes on with the answer.
+    fn resume(&mut self, trip: &mut Trip) -> Result<(), String> {
+        let limits = &trip.gateway.config.serve.retries;
+        let Reading::Events(events) = &mut self.reading else {
+            return Err("it is no stream of events".to_owned());
+        };
+        if Instant::now() >= self.until {
+            return Err("its time is over".to_owned());
+        }
+        if events.migrations >= limits.migrations {
+            return Err(format!("it has gone on elsewhere {} times", events.migrations));
+        }
+        let generated = events.before + events.ear.chunks();
+        if generated > u64::from(limits.migration_tokens.0) {
+            return Err(format!("it has {generated} tokens already"));
+        }
+        let so_far = events.so_far.as_ref().map_err(ToString::to_string)?;
+        let resumed = so_far.resume(&trip.ask, &trip.sent).map_err(|why| why.to_string())?;
+        events.migrations += 1;
+        events.next(trip, Some(resumed.seam));
+        let chunks = u32::try_from(generated).unwrap_or(u32::MAX);
+        trip.go_on(resumed.body, chunks, events.migrations);
+        Ok(())
+    }
+
+    fn resumed(&mut self, trip: Box<Trip>, answer: Result<Answer, NoAnswer>) {
+        self.from = From::Nobody;
+        match answer {
+            Ok(answer) if answer.head.status.is_success() && matches!(answer.body, Arriving::Pieces { .. }) => {
+                trip.gateway.metrics.gateway.migrated_answers.add(1);
+                self.trip = Some(trip);
+                self.heard = Instant::now();
+                self.timer.as_mut().reset((self.heard + self.silence).min(self.until));
+                self.take_over(answer);
+            }
+            Ok(answer) => {
+                let status = answer.head.status.as_u16();
+                self.trip = Some(trip);
+                self.give_up(&format!("the worker failed in the middle of the answer, and another one answered with status {status}"));
+            }
+            Err(no) => {
+                let why = match no {
+                    NoAnswer::Refused(refuse) => refuse.problem.message,
+                    NoAnswer::Said(head, _) => format!("the last one answered with status {}", head.status.as_u16()),
+                };
+                self.trip = Some(trip);
+                self.give_up(&format!("the worker failed in the middle of the answer, and no other goes on with it: {why}"));
+            }
+        }
+    }
+
+    /// Ends the answer with an error that says why.
+    fn give_up(&mut self, message: &str) {
+        if let Some(trip) = &self.trip {
+            trip.gateway.metrics.gateway.broken_answers.add(1);
+            tracing::warn!(request = %trip.record.id, message, "an answer is given up");
+            if matches!(self.reading, Reading::Events(_)) {
+                let problem = Problem::new(502, message);
+                self.ready.push_back(problem.event(trip.ask.endpoint, trip.record.id.as_str()));
+            }
+        }
+        self.close(RequestEnd::Failed);
+    }
+
+    fn close(&mut self, end: RequestEnd) {
+        let (usage, output) = match &self.reading {
+            Reading::Opaque => (None, 0),
+            Reading::Events(events) => (events.total(), events.before + events.ear.chunks()),
+        };
+        if let Some(account) = self.account.take() {
+            account.close(Ending {
+                end,
+                status: self.status,
+                usage,
+                output,
+            });
+        }
+    }
+}
+
+impl Events {
+    fn new(trip: &Trip) -> Self {
+        let so_far = Continuation::possible(&trip.ask).map(|()| SoFar::new(&trip.ask, MOST_KEPT));
+        let attention = if so_far.is_ok() { Attention::Words } else { Attention::Facts };
+        Self {
+            splitter: Splitter::new(LONGEST_EVENT),
+            ear: Ear::new(trip.ask.endpoint, attention),
+            editor: trip.plan.editor(),
+            seam: None,
+            so_far,
+            usage: None,
+            before: 0,
+            finished: false,
+            done: false,
+            migrations: 0,
+        }
+    }
+
+    /// The usage of all workers together. What the last one says of its prompt has the answer so far in it.
+    fn total(&self) -> Option<Usage> {
+        let usage = self.usage?;
+        if self.migrations == 0 {
+            return Some(usage);
+        }
+        Some(Usage {
+            prompt: usage.prompt.saturating_sub(self.before),
+            completion: usage.completion + self.before,
+            cached: None,
+            ..usage
+        })
+    }
+
+    /// Another worker goes on.
+    fn next(&mut self, trip: &Trip, seam: Option<Seam>) {
+        self.before += self.ear.chunks();
+        self.splitter = Splitter::new(LONGEST_EVENT);
+        self.ear = Ear::new(trip.ask.endpoint, Attention::Words);
+        self.editor = trip.plan.editor();
+        self.seam = seam;
+    }
+
+    /// Passes on what is whole of a piece.
+    fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), String> {
+        let size = piece.len();
+        self.splitter.push(piece.clone());
+        let mut kept: Vec<Bytes> = Vec::new();
+        let (mut as_is, mut bytes) = (true, 0);
+        while let Some(event) = self.splitter.next_event().map_err(|error| error.to_string())? {
+            bytes += event.raw().len();
+            match self.event(&event)? {
+                Passed::Pass => kept.push(event.raw().clone()),
+                Passed::Replace(instead) => {
+                    as_is = false;
+                    kept.push(instead);
+                }
+                Passed::Drop => as_is = false,
+            }
+        }
+        if as_is && bytes == size && !kept.is_empty() {
+            out.push_back(piece);
+        } else if kept.len() < 2 {
+            out.extend(kept);
+        } else {
+            let mut joined = BytesMut::with_capacity(kept.iter().map(Bytes::len).sum());
+            kept.iter().for_each(|event| joined.extend_from_slice(event));
+            out.push_back(joined.freeze());
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<Passed, String> {
+        let heard = self.ear.event(event);
+        if let Some(error) = &heard.error
+            && error.code.is_none_or(|code| code >= 500)
+        {
+            return Err(format!("said: {}", error.message));
+        }
+        let edited = self.editor.event(event);
+        let passed = match (&mut self.seam, edited) {
+            (None, edited) => edited,
+            (Some(_), Passed::Drop) => Passed::Drop,
+            (Some(seam), Passed::Pass) => seam.event(event).map_err(|why| why.to_string())?,
+            (Some(seam), Passed::Replace(instead)) => {
+                let edited = Event::of(instead);
+                match seam.event(&edited).map_err(|why| why.to_string())? {
+                    Passed::Pass => Passed::Replace(edited.raw().clone()),
+                    other => other,
+                }
+            }
+        };
+        self.done |= heard.done;
+        self.finished |= heard.finish.is_some();
+        self.usage = heard.usage.or(self.usage);
+        if let Ok(so_far) = &mut self.so_far {
+            so_far.hear(&heard);
+        }
+        Ok(passed)
+    }
+}

@@ -1,0 +1,267 @@
+//! From what the operator asked for to a gateway that answers, and its end.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use homing_config::{Config, Resolved};
+use homing_discovery::registrations::RegistrationsConfig;
+use homing_discovery::{
+    Dns, FileSource, ProbeConfig, Registrations, Roster, RosterConfig, Source, Static, WatchConfig, Watchers,
+};
+use homing_domain::KeyHasher;
+use homing_profile::{Profile, ProfileError, Timing, builtin};
+use homing_scheduler::policy::{self, PolicyError};
+use homing_telemetry::Metrics;
+use homing_transport::http::Bounded;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::admin;
+use crate::asking::Asking;
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::gateway::Gateway;
+use crate::log::{LogPlace, RequestLog};
+use crate::record::Records;
+use crate::shard::{Ending, Shards};
+use crate::steward::{Begin, Steward, StewardError};
+use crate::tokens::{Prompters, TokenizerError};
+
+/// Connections of operators at once.
+const ADMIN_CONNECTIONS: usize = 256;
+/// Notices of watchers that wait.
+const NOTICES: usize = 1024;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Why the gateway cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} (`{knob}`): {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Who asked for it.
+        knob: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// The policy is none.
+    #[error("{0} (`serve.policy`)")]
+    Policy(#[from] PolicyError),
+    /// The profile cannot be used.
+    #[error("the profile cannot be used (`serve.profile`): {0}")]
+    Profile(#[from] ProfileError),
+    /// The file of the profile cannot be read.
+    #[error("the profile cannot be read (`serve.profile`): {0}")]
+    ProfileFile(String),
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The log cannot be written.
+    #[error("cannot log to {path} (`serve.log`): {error}")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Workers cannot be watched.
+    #[error(transparent)]
+    Steward(#[from] StewardError),
+    /// A name server cannot be used.
+    #[error("{0}")]
+    Discover(String),
+    /// Threads cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Threads(#[from] io::Error),
+    /// The HTTP client cannot be made.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// The gateway: bound to its addresses, and at work.
+#[derive(Debug)]
+pub struct Service {
+    gateway: Arc<Gateway>,
+    address: SocketAddr,
+    admin_address: SocketAddr,
+    shards: Shards,
+    ending: watch::Sender<Ending>,
+    admin: JoinHandle<()>,
+    steward: JoinHandle<()>,
+    _roster: Roster,
+}
+
+impl Service {
+    /// Starts to take requests.
+    pub async fn start(resolved: &Resolved, metrics: Arc<Metrics>) -> Result<Self, StartError> {
+        let config = Arc::new(resolved.config.clone());
+        let serve = &config.serve;
+        // First what can be wrong without disturbing anybody.
+        policy::by_spec(&serve.policy)?;
+        let timing = timing(&serve.profile)?;
+        let prompters = Prompters::new(serve.tokenizer.as_deref())?;
+        let log = log(&config, &metrics)?;
+        let (listener, address) = listen(serve.listen, "serve.listen")?;
+        let (admin_listener, admin_address) = listen(serve.admin, "serve.admin")?;
+        let clock = Clock::start();
+        let table = Arc::new(ArcSwap::default());
+        let gateway = Arc::new(Gateway {
+            hasher: KeyHasher::new(config.hash_seed),
+            clock,
+            metrics: metrics.clone(),
+            table: table.clone(),
+            prompters,
+            asking: Asking::new(serve.tokenize_timeout),
+            records: Records::new(serve.records.decisions as usize),
+            drift: crate::truth::Drift::default(),
+            log,
+            budget: Budget::new(serve.retries.budget),
+            ending: AtomicBool::new(false),
+            config: config.clone(),
+        });
+        let registrations = Registrations::new(RegistrationsConfig::new(config.worker_defaults()), &metrics);
+        let (roster, changes) = Roster::start(
+            sources(resolved, &registrations)?,
+            RosterConfig::default(),
+            &metrics,
+        );
+        let (notify, notices) = mpsc::channel(NOTICES);
+        let watchers = Watchers::new(watch_config(&config, clock), notify, &metrics)?;
+        let steward = Steward::new(Begin {
+            config: config.clone(),
+            timing,
+            clock,
+            table,
+            metrics,
+            watchers,
+        })?;
+        let steward = tokio::spawn(steward.run(changes, notices));
+        let (ending, ends) = watch::channel(Ending::No);
+        let threads = match serve.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads as usize,
+        };
+        let shards = Shards::start(&gateway, &listener, threads, &ends)?;
+        let routes = admin::routes(gateway.clone()).merge(registrations.router());
+        let admin_listener = TcpListener::from_std(admin_listener)?;
+        let admin = tokio::spawn(async move {
+            let serving = axum::serve(Bounded::new(admin_listener, ADMIN_CONNECTIONS), routes).into_future();
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "operators cannot be answered any more");
+            }
+        });
+        Ok(Self {
+            gateway,
+            address,
+            admin_address,
+            shards,
+            ending,
+            admin,
+            steward,
+            _roster: roster,
+        })
+    }
+
+    /// Where it takes requests.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where operators ask it.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// Whether it takes requests.
+    pub fn is_ready(&self) -> bool {
+        self.gateway.is_ready()
+    }
+
+    /// Works until `stop` is done, then ends: nothing new is taken, and what is under way may end within the time for it.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        stop.await;
+        self.end().await;
+    }
+
+    async fn end(self) {
+        let limit = self.gateway.config.serve.times.drain;
+        self.gateway.ending.store(true, Relaxed);
+        self.ending.send_replace(Ending::WhenDone);
+        let ending = self.ending;
+        let shards = self.shards;
+        let mut joined = tokio::task::spawn_blocking(move || shards.join());
+        if tokio::time::timeout(limit, &mut joined).await.is_err() {
+            tracing::warn!("requests that took longer than {limit:?} were cut off");
+            ending.send_replace(Ending::Now);
+            let _ = tokio::time::timeout(Duration::from_secs(5), joined).await;
+        }
+        self.admin.abort();
+        self.steward.abort();
+    }
+}
+
+fn sources(resolved: &Resolved, registrations: &Registrations) -> Result<Vec<Box<dyn Source>>, StartError> {
+    let _ = (resolved, registrations);
+    todo!()
+}
+
+fn watch_config(config: &Config, clock: Clock) -> WatchConfig {
+    let _ = (config, clock);
+    todo!()
+}
+
+fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, StartError> {
+    let records = &config.serve.records;
+    let Some(path) = &records.log else { return Ok(None) };
+    let place = LogPlace {
+        path: path.clone(),
+        bytes: records.log_bytes,
+        files: records.log_files,
+    };
+    let log = RequestLog::open(place, metrics.clone()).map_err(|error| StartError::Log {
+        path: path.clone(),
+        error,
+    })?;
+    Ok(Some(log))
+}
+
+/// A profile by name, or from a file.
+fn timing(name: &str) -> Result<Timing, StartError> {
+    let is_file = std::path::Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "json");
+    let profile = if is_file {
+        let file = homing_config::read_text(name).map_err(|error| StartError::ProfileFile(error.to_string()))?;
+        Profile::from_json(&file.text)?
+    } else {
+        builtin::load(name)?
+    };
+    Ok(Timing::measured(profile))
+}
+
+fn listen(address: SocketAddr, knob: &'static str) -> Result<(StdListener, SocketAddr), StartError> {
+    let failed = |error| StartError::Listen { address, knob, error };
+    let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
+    let bind = || -> io::Result<StdListener> {
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    let listener = bind().map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}

@@ -1,0 +1,183 @@
+//! Threads that carry requests.
+//!
+//! Each has a runtime and a pool of connections of its own and accepts from the same socket, so that a piece of an answer goes from
+//! the worker's socket to the client's without a word to another thread.
+//!
+//! **Invariant:** a connection stays on its thread.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::gateway::Gateway;
+use crate::pool::Pool;
+use crate::stall::Stall;
+
+/// What is read of a request at once, and kept of an answer that a client does not take.
+const BUFFER: usize = 64 << 10;
+/// The pause after a connection could not be accepted: usually there are too many open files.
+const BREATH: Duration = Duration::from_millis(20);
+/// How often idle connections to workers are looked at.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// The threads. They end when they are told to, or when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// When to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Not yet.
+    No,
+    /// When everything that was asked is answered; take nothing new.
+    WhenDone,
+    /// Now.
+    Now,
+}
+
+impl Shards {
+    /// Starts `count` threads that accept from `listener`.
+    pub(crate) fn start(
+        gateway: &Arc<Gateway>,
+        listener: &StdListener,
+        count: usize,
+        ending: &watch::Receiver<Ending>,
+    ) -> io::Result<Self> {
+        let room = Arc::new(Semaphore::new(gateway.config.serve.max_connections as usize));
+        let mut threads = Vec::with_capacity(count);
+        for number in 0..count {
+            let shard = Shard {
+                gateway: gateway.clone(),
+                room: room.clone(),
+                ending: ending.clone(),
+            };
+            let listener = listener.try_clone()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let thread = thread::Builder::new().name(format!("gateway-{number}"));
+            threads.push(thread.spawn(move || runtime.block_on(shard.run(listener)))?);
+        }
+        Ok(Self { threads })
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn join(self) {
+        for thread in self.threads {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Shard {
+    gateway: Arc<Gateway>,
+    room: Arc<Semaphore>,
+    ending: watch::Receiver<Ending>,
+}
+
+impl Shard {
+    async fn run(self, listener: StdListener) {
+        let times = &self.gateway.config.serve.times;
+        let pool = Arc::new(Pool::new(times.idle, times.connect));
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, "a thread cannot accept");
+                return;
+            }
+        };
+        let mut ending = self.ending.clone();
+        let (open, mut none_open) = tokio::sync::mpsc::channel::<Infallible>(1);
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                accepted = self.accept(&listener) => {
+                    let (stream, permit) = accepted;
+                    let (shard, pool, open) = (self.clone(), pool.clone(), open.clone());
+                    tokio::spawn(async move {
+                        shard.connection(stream, pool).await;
+                        drop((permit, open));
+                    });
+                }
+                _ = sweep.tick() => pool.sweep(),
+                changed = ending.changed() => {
+                    if changed.is_err() || *ending.borrow() != Ending::No {
+                        break;
+                    }
+                }
+            }
+        }
+        drop((open, listener));
+        let now = async {
+            // An error means that whoever tells us is gone.
+            while ending.changed().await.is_ok() && *ending.borrow() != Ending::Now {}
+        };
+        tokio::select! {
+            _ = none_open.recv() => {}
+            () = now => {}
+        }
+    }
+
+    async fn accept(&self, listener: &TcpListener) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
+        // It is never closed.
+        let permit = self.room.clone().acquire_owned().await.ok();
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    // If that cannot be set, answers come a little later.
+                    let _ = stream.set_nodelay(true);
+                    return (stream, permit);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, pool: Arc<Pool>) {
+        let times = &self.gateway.config.serve.times;
+        let io = TokioIo::new(Stall::new(stream, times.client_stall));
+        let gateway = self.gateway.clone();
+        let service = service_fn(move |request| {
+            let (gateway, pool) = (gateway.clone(), pool.clone());
+            async move { Ok::<_, Infallible>(gateway.answer(&pool, request).await) }
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(times.request)
+            .max_buf_size(BUFFER)
+            .pipeline_flush(false);
+        let mut connection = pin!(http.serve_connection(io, service));
+        let mut ending = self.ending.clone();
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::trace!(%error, "a client's connection ended");
+                    }
+                    return;
+                }
+                changed = ending.changed() => {
+                    if changed.is_err() || *ending.borrow() == Ending::Now {
+                        return;
+                    }
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}

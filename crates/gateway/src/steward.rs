@@ -1,0 +1,405 @@
+//! Who comes, who goes, and who is told of it?
+//!
+//! One task owns the fleet. It hears from discovery who exists and from watchers what they are and how they do, and tells routers,
+//! keepers and the table that requests read. A worker takes no request before it has said what it is.
+//!
+//! **Invariant:** a worker is in its router, its keeper and the table, or in none of them.
+//!
+//! **Invariant:** a worker that left takes no new request, and what it has may end: only then is it forgotten, or when the time for
+//! that is over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use homing_config::{CacheView as AskedView, Config, Scheme, Switch, WorkerSpec};
+use homing_discovery::{Change, Facts, Health, HealthConfig, News, Notice, Watcher, Watchers, Worker as Found};
+use homing_domain::{KeyHasher, RankId, WorkerId};
+use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
+use homing_load::{RankSpec, Report};
+use homing_profile::{Millis, Timing};
+use homing_router::{CacheView, NewRank, Router, RouterConfig};
+use homing_scheduler::queue::{ClassSpec, Limits, Order};
+use homing_scheduler::{Label, RankFacts, policy};
+use homing_telemetry::Metrics;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::lane::Lane;
+use crate::table::{Table, adapters};
+use crate::worker::{Enlisted, Worker};
+
+/// How often routers are told that time passes while nobody waits, and while somebody does.
+const TICK: Duration = Duration::from_millis(100);
+const QUICK_TICK: Duration = Duration::from_millis(20);
+/// Doubts that wait to be looked at.
+const DOUBTS: usize = 256;
+
+/// What the steward works with.
+#[derive(Debug)]
+pub(crate) struct Steward {
+    config: Arc<Config>,
+    timing: Timing,
+    clock: Clock,
+    table: Arc<ArcSwap<Table>>,
+    metrics: Arc<Metrics>,
+    sources: Sources,
+    decoders: Lanes,
+    watchers: Watchers,
+    lanes: BTreeMap<Subject, Arc<Lane>>,
+    /// All that were told of, whether they answer or not.
+    known: BTreeMap<WorkerId, Known>,
+    leaving: Vec<Leaving>,
+    doubts: (mpsc::Sender<RankId>, mpsc::Receiver<RankId>),
+}
+
+#[derive(Debug)]
+struct Known {
+    found: Found,
+    /// Watches it as long as it is known.
+    _watcher: Watcher,
+    worker: Option<Arc<Worker>>,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    worker: Arc<Worker>,
+    since: Instant,
+}
+
+/// Why the steward cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StewardError {
+    /// Threads cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Threads(#[from] std::io::Error),
+    /// The HTTP client cannot be made.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// What was worked out before.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(crate) config: Arc<Config>,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Clock,
+    pub(crate) table: Arc<ArcSwap<Table>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) watchers: Watchers,
+}
+
+impl Steward {
+    pub(crate) fn new(begin: Begin) -> Result<Self, StewardError> {
+        let Begin {
+            config,
+            timing,
+            clock,
+            table,
+            metrics,
+            watchers,
+        } = begin;
+        Ok(Self {
+            sources: Sources::new(&config, &metrics)?,
+            decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
+            config,
+            timing,
+            clock,
+            table,
+            metrics,
+            watchers,
+            lanes: BTreeMap::new(),
+            known: BTreeMap::new(),
+            leaving: Vec::new(),
+            doubts: mpsc::channel(DOUBTS),
+        })
+    }
+
+    /// Does its work until both channels are closed.
+    pub(crate) async fn run(mut self, mut changes: mpsc::Receiver<Change>, mut notices: mpsc::Receiver<Notice>) {
+        let mut next = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Some(change) => self.change(change).await,
+                    None => break,
+                },
+                Some(notice) = notices.recv() => self.notice(notice).await,
+                Some(rank) = self.doubts.1.recv() => self.doubt(rank).await,
+                () = tokio::time::sleep_until(next) => {
+                    let waiting = self.tick().await;
+                    next = tokio::time::Instant::now() + if waiting { QUICK_TICK } else { TICK };
+                }
+            }
+        }
+    }
+
+    async fn change(&mut self, change: Change) {
+        match change {
+            Change::Came(found) => {
+                if found.spec.url.scheme() == Scheme::Https {
+                    tracing::error!(worker = %found.spec.url, "workers are spoken to without TLS only: it is left out");
+                    return;
+                }
+                tracing::info!(worker = %found.spec.url, origin = %found.origin, "is told of");
+                let watcher = self.watchers.watch(found.id, &found.spec.url);
+                let known = Known {
+                    found,
+                    _watcher: watcher,
+                    worker: None,
+                };
+                self.known.insert(known.found.id, known);
+            }
+            Change::Changed(found) => {
+                let Some(known) = self.known.get_mut(&found.id) else { return };
+                known.found = found;
+                if let Some(worker) = known.worker.take() {
+                    let facts = worker.facts.clone();
+                    let id = worker.id;
+                    self.forget(&worker).await;
+                    self.enlist(id, facts).await;
+                }
+            }
+            Change::Left(id) => {
+                if let Some(worker) = self.known.remove(&id).and_then(|known| known.worker) {
+                    tracing::info!(worker = %worker.name, in_flight = worker.in_flight(), "leaves");
+                    worker.set_draining(true);
+                    let since = Instant::now();
+                    self.leaving.push(Leaving { worker, since });
+                }
+            }
+        }
+    }
+
+    async fn notice(&mut self, notice: Notice) {
+        let Some(known) = self.known.get(&notice.worker) else { return };
+        match notice.news {
+            News::Facts(facts) => match known.worker.clone() {
+                None => self.enlist(notice.worker, facts).await,
+                Some(worker) if *worker.facts != *facts => {
+                    tracing::info!(worker = %worker.name, "says something else of itself now");
+                    self.forget(&worker).await;
+                    self.enlist(notice.worker, facts).await;
+                }
+                Some(_) => {}
+            },
+            News::Ping(ping) => {
+                if let Some(worker) = &known.worker {
+                    worker.ping(self.clock.now(), ping);
+                }
+            }
+            News::Load(loads) => {
+                let Some(worker) = &known.worker else { return };
+                for load in loads {
+                    let rank = RankId {
+                        worker: worker.id,
+                        dp: load.dp,
+                    };
+                    let report = Report {
+                        at: notice.at,
+                        ..load.report
+                    };
+                    if let Err(error) = worker.lane.router.report(self.clock.now(), rank, report) {
+                        tracing::debug!(worker = %worker.name, %error, "its load is not used");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker that said what it is begins to take requests.
+    async fn enlist(&mut self, id: WorkerId, facts: Arc<Facts>) {
+        let Some(known) = self.known.get(&id) else { return };
+        let filled = facts.fill(&known.found.spec, &self.config.worker_defaults());
+        let spec = filled.spec;
+        let mut remarks = filled.learnt;
+        remarks.extend(filled.mismatches.iter().cloned());
+        for mismatch in &filled.mismatches {
+            tracing::warn!(worker = %spec.url, "{mismatch}");
+        }
+        let lane = match self.lane(id, &spec) {
+            Ok(lane) => lane,
+            Err(error) => {
+                tracing::error!(worker = %spec.url, %error, "its index cannot be kept");
+                return;
+            }
+        };
+        let view = view(&spec, &facts);
+        let worker = Arc::new(Worker::new(Enlisted {
+            id,
+            spec,
+            facts,
+            remarks,
+            lane,
+            health: Health::new(HealthConfig::default(), u64::from(id.0)),
+        }));
+        if let Err(error) = self.join(&worker, view).await {
+            tracing::error!(worker = %worker.name, error, "cannot take requests");
+            self.forget(&worker).await;
+            return;
+        }
+        if let Some(known) = self.known.get_mut(&id) {
+            known.worker = Some(worker.clone());
+        }
+        self.publish();
+        tracing::info!(
+            worker = %worker.name, model = %worker.spec.model, block_size = worker.spec.block_size.get(),
+            ranks = worker.spec.ranks, view = ?view, "takes requests"
+        );
+    }
+
+    async fn join(&self, worker: &Arc<Worker>, view: CacheView) -> Result<(), String> {
+        let lane = &worker.lane;
+        for (dp, source) in worker.spec.rank_sources() {
+            let rank = RankId { worker: worker.id, dp };
+            let source = self.sources.of(&worker.spec, dp, &source).map_err(|error| error.to_string())?;
+            if let Some(source) = source.filter(|_| lane.router.uses_overlap() && view == CacheView::Events) {
+                lane.keeper.join(rank, source).await.map_err(|error| error.to_string())?;
+            }
+            let new = NewRank {
+                spec: RankSpec {
+                    capacity: worker.facts.blocks.map(|blocks| blocks.0),
+                    ..RankSpec::new(rank, self.timing.clone())
+                },
+                facts: RankFacts {
+                    role: worker.spec.role,
+                    adapters: adapters(&worker.facts),
+                    labels: worker.spec.labels.iter().map(|label| Label::new(&label.key, &label.value)).collect(),
+                    ..RankFacts::new(rank, worker.spec.model.clone())
+                },
+                view,
+            };
+            lane.rank_up(new).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// A worker is in nothing any more.
+    async fn forget(&mut self, worker: &Arc<Worker>) {
+        for rank in worker.ranks() {
+            worker.lane.rank_gone(rank);
+            worker.lane.keeper.leave(rank).await;
+        }
+        if let Some(known) = self.known.get_mut(&worker.id) {
+            known.worker = None;
+        }
+        self.publish();
+        // A model that nobody serves any more needs no index.
+        let served: Vec<Subject> = self.workers().map(|worker| Subject::of(&worker.spec)).collect();
+        self.lanes.retain(|subject, _| served.contains(subject));
+    }
+
+    /// The view of a rank keeps being wrong.
+    async fn doubt(&self, rank: RankId) {
+        let worker = self.known.get(&rank.worker).and_then(|known| known.worker.as_ref());
+        let Some(worker) = worker else { return };
+        self.metrics.gateway.doubted_views.add(1);
+        if let Err(error) = worker.lane.keeper.doubt(rank).await {
+            tracing::warn!(worker = %worker.name, %error, "its view cannot be made anew");
+        }
+    }
+
+    /// Whether anybody waits.
+    async fn tick(&mut self) -> bool {
+        let mut waiting = 0;
+        for lane in self.lanes.values() {
+            lane.tick();
+            waiting += lane.router.waiting();
+        }
+        self.metrics.gateway.waiting_requests.set(waiting as u64);
+        let limit = self.config.serve.times.drain;
+        let over = |leaving: &Leaving| leaving.worker.in_flight() == 0 || leaving.since.elapsed() > limit;
+        let (gone, still): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.leaving).into_iter().partition(over);
+        self.leaving = still;
+        for leaving in gone {
+            tracing::info!(worker = %leaving.worker.name, in_flight = leaving.worker.in_flight(), "is forgotten");
+            self.forget(&leaving.worker).await;
+        }
+        waiting > 0
+    }
+
+    fn workers(&self) -> impl Iterator<Item = Arc<Worker>> {
+        let leaving = self.leaving.iter().map(|leaving| leaving.worker.clone());
+        let known = self.known.values().filter_map(|known| known.worker.clone());
+        known.chain(leaving)
+    }
+
+    fn publish(&self) {
+        let table = Table::of(self.workers());
+        self.metrics.gateway.known_workers.set(table.workers.len() as u64);
+        self.table.store(Arc::new(table));
+    }
+
+    fn lane(&mut self, first: WorkerId, spec: &WorkerSpec) -> Result<Arc<Lane>, StewardError> {
+        let subject = Subject::of(spec);
+        if let Some(lane) = self.lanes.get(&subject) {
+            return Ok(lane.clone());
+        }
+        let hasher = KeyHasher::new(self.config.hash_seed);
+        let keeper = KeeperConfig {
+            feed: feed_config(&self.config, first),
+            index: index_config(&self.config, hasher),
+            hooks: Hooks::default(),
+        };
+        let keeper = Keeper::start(keeper, &self.decoders, Handle::current(), self.metrics.clone())?;
+        let policy = policy::by_spec(&self.config.serve.policy).expect("the policy was read when the gateway began");
+        let router = Router::new(&self.router_config(spec, hasher), policy, keeper.reader().clone());
+        let lane = Arc::new(Lane::new(
+            subject.clone(),
+            router,
+            keeper,
+            self.clock,
+            self.doubts.0.clone(),
+        ));
+        self.lanes.insert(subject, lane.clone());
+        Ok(lane)
+    }
+
+    fn router_config(&self, spec: &WorkerSpec, hasher: KeyHasher) -> RouterConfig {
+        let queue = &self.config.serve.queue;
+        let millis = |time: Duration| Millis(time.as_secs_f64() * 1e3);
+        let limits = Limits {
+            requests: queue.requests as usize,
+            first_token: millis(queue.most_wait),
+            ..Limits::default()
+        };
+        let mut router = RouterConfig::new(spec.block_size, hasher);
+        router.start_within = millis(queue.start_within);
+        router.most_wait = millis(queue.most_wait);
+        router.total = limits;
+        // There is one class, whose limits are those of all.
+        router.classes = vec![ClassSpec {
+            name: "default".to_owned(),
+            quantum: 1,
+            order: Order::FirstCome,
+            limits: Limits {
+                requests: usize::MAX,
+                tokens: u64::MAX,
+                first_token: Millis(f64::MAX),
+            },
+        }];
+        router.approximate = homing_index::ApproximateConfig {
+            ttl_ms: u64::try_from(self.config.approximate.ttl.as_millis()).unwrap_or(u64::MAX),
+            max_blocks: u64::from(self.config.approximate.max_blocks.0),
+            prune_target_ratio: self.config.approximate.prune_target_ratio,
+        };
+        // More ranks than an index can hold are refused there.
+        router.load.max_ranks = self.config.index.max_ranks as usize;
+        router.seed = fastrand::u64(..);
+        router
+    }
+}
+
+/// From where the cache of a worker is known.
+fn view(spec: &WorkerSpec, facts: &Facts) -> CacheView {
+    if facts.prefix_caching == Some(Switch::Off) {
+        return CacheView::Nothing;
+    }
+    match spec.cache_view {
+        AskedView::Events => CacheView::Events,
+        AskedView::Approximate => CacheView::Guess,
+        AskedView::None => CacheView::Nothing,
+    }
+}

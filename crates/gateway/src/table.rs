@@ -1,0 +1,120 @@
+//! Who serves what? A table that requests read without waiting, and that is replaced as a whole when somebody comes or goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use homing_domain::{AdapterName, WorkerId};
+use homing_scheduler::Adapters;
+
+use crate::lane::Lane;
+use crate::worker::Worker;
+
+/// What a name that clients use stands for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Served {
+    /// Where requests for it are decided: one for each block size.
+    pub(crate) lanes: Vec<Arc<Lane>>,
+    /// The adapter that it is, if it is one.
+    pub(crate) adapter: Option<AdapterName>,
+    /// The model that it adapts.
+    pub(crate) parent: Option<String>,
+    /// Tokens of prompt and answer together, where a worker says it: the least of all.
+    pub(crate) max_len: Option<u32>,
+}
+
+/// Who serves what.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) models: BTreeMap<String, Served>,
+    pub(crate) workers: BTreeMap<WorkerId, Arc<Worker>>,
+}
+
+impl Table {
+    /// The table of these workers.
+    pub(crate) fn of(workers: impl Iterator<Item = Arc<Worker>>) -> Self {
+        let mut table = Self::default();
+        for worker in workers {
+            table.name(worker.spec.model.as_str(), None, None, &worker);
+            for model in worker.facts.models.iter().flatten() {
+                let max_len = model.max_len.map(|tokens| tokens.0);
+                table.name(&model.name, model.parent.as_deref(), max_len, &worker);
+            }
+            table.workers.insert(worker.id, worker);
+        }
+        table
+    }
+
+    fn name(&mut self, name: &str, parent: Option<&str>, max_len: Option<u32>, worker: &Worker) {
+        let served = self.models.entry(name.to_owned()).or_default();
+        if !served.lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)) {
+            served.lanes.push(worker.lane.clone());
+        }
+        if let Some(parent) = parent {
+            served.adapter = Some(AdapterName::new(name));
+            served.parent = Some(parent.to_owned());
+        }
+        served.max_len = match (served.max_len, max_len) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// What a request asks for. A request that names nothing asks for the only model there is.
+    pub(crate) fn find(&self, model: Option<&str>) -> Option<(&str, &Served)> {
+        match model {
+            Some(name) => self.models.get_key_value(name).map(|(name, served)| (name.as_str(), served)),
+            None => {
+                let mut base = self.models.iter().filter(|(_, served)| served.adapter.is_none());
+                let (name, served) = base.next()?;
+                let others: Vec<&Served> = base.map(|(_, served)| served).collect();
+                // Several names of one model are still one.
+                let same = |other: &&Served| other.lanes.iter().all(|lane| served.lanes.iter().any(|l| Arc::ptr_eq(l, lane)));
+                others.iter().all(same).then_some((name, served))
+            }
+        }
+    }
+
+    /// The names of all models.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
+        names.join(", ")
+    }
+
+    /// The worker of this address or number.
+    pub(crate) fn worker(&self, name: &str) -> Option<&Arc<Worker>> {
+        let name = name.trim_end_matches('/');
+        let number = name.parse().ok().and_then(|number| self.workers.get(&WorkerId(number)));
+        number.or_else(|| self.workers.values().find(|worker| &*worker.name == name))
+    }
+
+    /// All lanes, each once.
+    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
+        let mut lanes: Vec<Arc<Lane>> = Vec::new();
+        for worker in self.workers.values() {
+            if !lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)) {
+                lanes.push(worker.lane.clone());
+            }
+        }
+        lanes
+    }
+
+    /// Workers that are left out, of how many.
+    pub(crate) fn out(&self) -> (usize, usize) {
+        let out = self.workers.values().filter(|worker| worker.is_out()).count();
+        (out, self.workers.len())
+    }
+}
+
+/// The adapters that a worker says it serves.
+pub(crate) fn adapters(facts: &homing_discovery::Facts) -> Adapters {
+    let models = facts.models.iter().flatten();
+    let named: BTreeSet<&str> = models
+        .filter(|model| model.parent.is_some())
+        .map(|model| model.name.as_str())
+        .collect();
+    if named.is_empty() {
+        Adapters::None
+    } else {
+        Adapters::Only(named.into_iter().map(AdapterName::new).collect())
+    }
+}

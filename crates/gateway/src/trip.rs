@@ -1,0 +1,424 @@
+//! The way of one request: where it goes, what is sent there, and where it goes next if that fails.
+//!
+//! Engines send a status of 200 before they have computed anything, so an answer counts as begun when its first event came. Until then
+//! a failure is nobody's loss: the request goes to another worker, within bounds.
+//!
+//! **Invariant:** a worker that failed is not tried again for the same request.
+//!
+//! **Invariant:** however many tries there are, the router has one booking for the request at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use homing_discovery::{Admission, Outcome};
+use homing_domain::{RequestId, Tokens};
+use homing_protocol::{Ask, Attention, Delivery, Ear, EngineError, Plan, Splitter, Usage};
+use homing_router::{Question, Turned};
+use homing_telemetry::TryFailure;
+use homing_wire::Dialect;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::http::{request, response};
+use hyper::{HeaderMap, Method, Request, Uri};
+use tokio::time::timeout;
+
+use crate::flight::Flight;
+use crate::gateway::Gateway;
+use crate::headers;
+use crate::lane::{Booked, Lane};
+use crate::pool::{Line, Pool};
+use crate::record::{Record, Try};
+use crate::refusal::Refuse;
+use crate::truth::Feature;
+use crate::worker::Worker;
+
+/// The longest event of a stream.
+pub(crate) const LONGEST_EVENT: usize = 8 << 20;
+/// The pause before a retry: up to this, by chance.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// All that is needed to try a request.
+#[derive(Debug)]
+pub(crate) struct Trip {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) ask: Ask,
+    /// Path and query, as the client sent them.
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    /// The body as workers get it.
+    pub(crate) sent: Bytes,
+    pub(crate) plan: Plan,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) question: Question,
+    pub(crate) record: Arc<Record>,
+    pub(crate) id: HeaderValue,
+    /// What we counted of the prompt, if we know all of it.
+    pub(crate) counted: Option<u32>,
+    pub(crate) feature: Feature,
+    pub(crate) deadline: Option<Duration>,
+    /// When all of it must be over.
+    pub(crate) until: Instant,
+    pub(crate) tries: u32,
+}
+
+/// An answer that has begun.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) flight: Flight,
+    pub(crate) head: response::Parts,
+    pub(crate) body: Arriving,
+}
+
+/// How the rest of an answer comes.
+#[derive(Debug)]
+pub(crate) enum Arriving {
+    /// All of it is here.
+    Whole(Bytes),
+    /// It comes in pieces; these came.
+    Pieces {
+        begun: Vec<Bytes>,
+        rest: Incoming,
+        line: Line,
+    },
+}
+
+/// What came of one try.
+enum Tried {
+    Answered(Box<Answer>),
+    Failed(Failed),
+}
+
+/// A try that failed.
+struct Failed {
+    why: String,
+    kind: TryFailure,
+    /// What the engine said, if it said something.
+    said: Option<(response::Parts, Bytes)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// It is for us to say why.
+    Refused(Refuse),
+    /// An engine said why.
+    Said(Box<response::Parts>, Bytes),
+}
+
+impl Trip {
+    /// Tries until an answer begins, or nothing is left to try.
+    pub(crate) async fn begin(&mut self) -> Result<Answer, NoAnswer> {
+        let mut failed: Option<Failed> = None;
+        loop {
+            let asked = Instant::now();
+            let booked = match self.lane.route(self.question.clone()).await {
+                Ok(booked) => booked,
+                Err(turned) => return Err(self.nowhere(failed, &turned)),
+            };
+            let Some(worker) = self.gateway.table.load().workers.get(&booked.rank().worker).cloned() else {
+                // It left between the decision and now.
+                self.question.wanted.tried.push(booked.rank().worker);
+                continue;
+            };
+            self.note(&worker, &booked, asked);
+            match self.try_at(&worker, booked).await {
+                Tried::Answered(answer) => return Ok(*answer),
+                Tried::Failed(this) => {
+                    let metrics = &self.gateway.metrics.gateway;
+                    metrics.failed_tries.of(this.kind).add(1);
+                    self.record.failed(&this.why);
+                    tracing::info!(request = %self.question.id, worker = %worker.name, why = %this.why, "a try failed");
+                    self.question.wanted.tried.push(worker.id);
+                    let closed = this.kind == TryFailure::Closed;
+                    failed = Some(this);
+                    if closed {
+                        continue;
+                    }
+                    self.tries += 1;
+                    if self.tries >= self.gateway.config.serve.retries.tries {
+                        break;
+                    }
+                    if !self.gateway.budget.spend() {
+                        metrics.unspent_retries.add(1);
+                        break;
+                    }
+                    tokio::time::sleep(PAUSE.mul_f64(fastrand::f64())).await;
+                }
+            }
+        }
+        Err(self.failed(failed))
+    }
+
+    fn nowhere(&self, failed: Option<Failed>, turned: &Turned) -> NoAnswer {
+        if failed.is_some() {
+            return self.failed(failed);
+        }
+        NoAnswer::Refused(Refuse::turned(turned, self.deadline))
+    }
+
+    fn failed(&self, failed: Option<Failed>) -> NoAnswer {
+        match failed {
+            Some(Failed {
+                said: Some((head, body)),
+                ..
+            }) => NoAnswer::Said(Box::new(head), body),
+            Some(Failed { why, kind, .. }) => {
+                let status = match kind {
+                    TryFailure::Silent => 504,
+                    TryFailure::Closed => 503,
+                    _ => 502,
+                };
+                NoAnswer::Refused(Refuse::failed(status, format!("no worker answered: the last one {why}")))
+            }
+            None => NoAnswer::Refused(Refuse::unavailable("no worker is left to try")),
+        }
+    }
+
+    fn note(&self, worker: &Worker, booked: &Booked, asked: Instant) {
+        self.record.told().tries.push(Try {
+            worker: worker.name.clone(),
+            predicted_cached: booked.cached().0,
+            waited_ms: asked.elapsed().as_secs_f64() * 1e3,
+            decision: Arc::new(booked.routed.decision.clone()),
+            failed: None,
+        });
+    }
+
+    async fn try_at(&self, worker: &Arc<Worker>, booked: Booked) -> Tried {
+        let rank = booked.rank();
+        let pass = match worker.admit(self.gateway.clock.now()) {
+            Admission::Yes(pass) => pass,
+            Admission::No => return failed(TryFailure::Closed, "is not to be asked now", None),
+        };
+        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        flight.count(self.counted, self.feature);
+        let request = || self.request(worker, rank.dp.0);
+        let times = &self.gateway.config.serve.times;
+        let patience = times.first_token.min(self.until.saturating_duration_since(Instant::now()));
+        let until = Instant::now() + patience;
+        let mut line = match self.pool.take(worker.id) {
+            Some(line) => line,
+            None => match self.pool.dial(&worker.address).await {
+                Ok(line) => line,
+                Err(error) => {
+                    flight.failed(Outcome::Connect);
+                    return failed(TryFailure::Connect, &error.to_string(), None);
+                }
+            },
+        };
+        let response = loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match timeout(left, line.send(request())).await {
+                Ok(Ok(response)) => break response,
+                // The worker closed an idle connection just as we took it: that says nothing about it.
+                Ok(Err(_)) if line.used => match self.pool.dial(&worker.address).await {
+                    Ok(fresh) => line = fresh,
+                    Err(error) => {
+                        flight.failed(Outcome::Connect);
+                        return failed(TryFailure::Connect, &error.to_string(), None);
+                    }
+                },
+                Ok(Err(error)) => {
+                    flight.failed(Outcome::Reset);
+                    return failed(TryFailure::Broken, &in_words(&error), None);
+                }
+                Err(_) => {
+                    flight.failed(Outcome::FirstByteTimeout);
+                    return failed(TryFailure::Silent, &format!("said nothing for {patience:?}"), None);
+                }
+            }
+        };
+        self.read(flight, line, response, until).await
+    }
+
+    /// Reads as much of an answer as is needed to know that it is one.
+    async fn read(&self, flight: Flight, line: Line, response: hyper::Response<Incoming>, until: Instant) -> Tried {
+        let (head, mut body) = response.into_parts();
+        let streams = self.ask.delivery == Delivery::Streamed && is_events(&head.headers) && head.status.is_success();
+        let most = usize::try_from(self.gateway.config.serve.bodies.answer).unwrap_or(usize::MAX);
+        let mut begun: Vec<Bytes> = Vec::new();
+        let mut size = 0;
+        let mut splitter = Splitter::new(LONGEST_EVENT);
+        let mut ear = Ear::new(self.ask.endpoint, Attention::Facts);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let frame = match timeout(left, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    flight.failed(Outcome::Reset);
+                    return failed(TryFailure::Broken, &in_words(&error), None);
+                }
+                Ok(None) if streams => {
+                    flight.failed(Outcome::Reset);
+                    return failed(TryFailure::Broken, "ended its answer before it began", None);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    flight.failed(Outcome::FirstByteTimeout);
+                    return failed(TryFailure::Silent, "did not go on with its answer", None);
+                }
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            size += piece.len();
+            begun.push(piece.clone());
+            if !streams {
+                if size > most && head.status.is_success() {
+                    let body = Arriving::Pieces {
+                        begun,
+                        rest: body,
+                        line,
+                    };
+                    return Tried::Answered(Box::new(Answer { flight, head, body }));
+                }
+                continue;
+            }
+            match begins(&mut splitter, &mut ear, piece) {
+                Begins::NotYet => {}
+                Begins::Yes => {
+                    let body = Arriving::Pieces {
+                        begun,
+                        rest: body,
+                        line,
+                    };
+                    return Tried::Answered(Box::new(Answer { flight, head, body }));
+                }
+                Begins::Error(error) => {
+                    let why = format!("said: {}", error.message);
+                    flight.failed(Outcome::ServerError);
+                    return failed(TryFailure::Status, &why, None);
+                }
+            }
+        }
+        self.pool.put_back(flight.worker.id, line);
+        let whole = joined(begun);
+        if head.status.is_server_error() {
+            let why = format!("answered with status {}", head.status.as_u16());
+            flight.failed(Outcome::ServerError);
+            return failed(TryFailure::Status, &why, Some((head, whole)));
+        }
+        let body = Arriving::Whole(whole);
+        Tried::Answered(Box::new(Answer { flight, head, body }))
+    }
+
+    /// The request as a worker gets it.
+    fn request(&self, worker: &Worker, dp: u16) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.sent.clone()));
+        let target = worker.target(&self.target);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = target;
+        *request.headers_mut() = headers::to_worker(&self.headers, &worker.host, &self.id);
+        if worker.spec.ranks > 1 && worker.spec.dialect == Dialect::Vllm {
+            request.headers_mut().insert(headers::VLLM_RANK, HeaderValue::from(dp));
+        }
+        request
+    }
+
+    /// What is left to be generated goes on elsewhere: `generated` tokens are part of its prompt now.
+    pub(crate) fn go_on(&mut self, sent: Bytes, generated: u32, number: u32) {
+        self.sent = sent;
+        self.counted = None;
+        self.tries = 0;
+        let id = format!("{}-{number}", self.record.id.as_str());
+        self.question.id = RequestId::new(id.as_str());
+        self.question.prompt = Tokens(self.question.prompt.0.saturating_add(generated));
+        self.question.most_output = Tokens(self.question.most_output.0.saturating_sub(generated).max(1));
+    }
+}
+
+impl Worker {
+    /// Where a request goes below the worker's own address.
+    pub(crate) fn target(&self, path: &str) -> Uri {
+        let base = self.spec.url.path();
+        let target = if base.is_empty() {
+            Uri::try_from(path)
+        } else {
+            Uri::try_from(format!("{base}{path}"))
+        };
+        // What came as a target is one.
+        target.unwrap_or_default()
+    }
+}
+
+/// Whether an answer has begun.
+enum Begins {
+    NotYet,
+    Yes,
+    Error(EngineError),
+}
+
+fn begins(splitter: &mut Splitter, ear: &mut Ear, piece: Bytes) -> Begins {
+    splitter.push(piece);
+    loop {
+        match splitter.next_event() {
+            Ok(Some(event)) => {
+                let heard = ear.event(&event);
+                match heard.error {
+                    Some(error) if error.code.is_none_or(|code| code >= 500) => return Begins::Error(error),
+                    // What the client did wrong is for the client to read.
+                    Some(_) => return Begins::Yes,
+                    None if event.data().is_some() => return Begins::Yes,
+                    // A comment: the connection is kept alive, and nothing more is said.
+                    None => {}
+                }
+            }
+            Ok(None) => return Begins::NotYet,
+            // Whoever reads on will say so.
+            Err(_) => return Begins::Yes,
+        }
+    }
+}
+
+fn failed(kind: TryFailure, why: &str, said: Option<(response::Parts, Bytes)>) -> Tried {
+    Tried::Failed(Failed {
+        why: why.to_owned(),
+        kind,
+        said,
+    })
+}
+
+/// An error of a connection, with its causes.
+pub(crate) fn in_words(error: &hyper::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(this) = cause {
+        let said = this.to_string();
+        if !words.contains(&said) {
+            words = format!("{words}: {said}");
+        }
+        cause = this.source();
+    }
+    words
+}
+
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() < 2 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    whole.freeze()
+}
+
+/// Whether an answer is a stream of events.
+pub(crate) fn is_events(headers: &HeaderMap) -> bool {
+    let kind = headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+/// What a whole answer says of its usage.
+pub(crate) fn usage_of(ask: &Ask, body: &[u8]) -> Option<Usage> {
+    let mut ear = Ear::new(ask.endpoint, Attention::Facts);
+    ear.whole(body).usage
+}
+
+/// The parts of a request that a trip is made of.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) head: request::Parts,
+    pub(crate) body: Bytes,
+}
