@@ -241,7 +241,11 @@ fn within(object: &[u8], changes: &[(String, Option<Vec<u8>>)]) -> Vec<u8> {
         fields: usize::MAX,
         ..Limits::default()
     };
-    let object = if kind(object) == Some(Kind::Object) { object } else { b"{}" };
+    let object = if kind(object) == Some(Kind::Object) {
+        object
+    } else {
+        b"{}"
+    };
     let fields = Fields::read(object, limits).unwrap_or_default();
     let mut splice = Splice::new(object, &fields);
     for (key, value) in changes {
@@ -333,7 +337,10 @@ mod tests {
         for (body, new) in [
             ("{}", r#"{"stream_options":{"include_usage":true}}"#),
             (r#"{"a":1}"#, r#"{"a":1,"stream_options":{"include_usage":true}}"#),
-            (r#"{"stream_options":null}"#, r#"{"stream_options":{"include_usage":true}}"#),
+            (
+                r#"{"stream_options":null}"#,
+                r#"{"stream_options":{"include_usage":true}}"#,
+            ),
             (
                 r#"{"stream_options":{ "x":1 },"b":2}"#,
                 r#"{"stream_options":{ "x":1,"include_usage":true },"b":2}"#,

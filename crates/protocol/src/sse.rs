@@ -374,7 +374,10 @@ mod tests {
                 for second in first..=text.len() {
                     let (events, rest) = split(text, &[first, second], 1_000).unwrap();
                     assert_eq!(told(&events), expected, "{first} {second}");
-                    let mut all = events.iter().flat_map(|event| event.raw().to_vec()).collect::<Vec<u8>>();
+                    let mut all = events
+                        .iter()
+                        .flat_map(|event| event.raw().to_vec())
+                        .collect::<Vec<u8>>();
                     all.extend_from_slice(&rest);
                     assert_eq!(all, text);
                 }
