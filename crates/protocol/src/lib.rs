@@ -10,15 +10,19 @@
 pub mod ask;
 pub mod edit;
 pub mod endpoint;
+pub mod feature;
 pub mod heard;
 pub mod hints;
 pub mod json;
+mod keys;
+mod lax;
+mod media;
 pub mod migrate;
 pub mod problem;
 pub mod splice;
 pub mod sse;
 
-pub use ask::{Ask, BadBody, Delivery, Feature, Features, Prompt, UsageAsked};
+pub use ask::{Ask, BadBody, Delivery, Feature, Features, MaxOutput, Prompt, UsageAsked};
 pub use edit::{Editor, Passed, Plan, Wanted};
 pub use endpoint::{Endpoint, Family, Form, NotServed, Other};
 pub use heard::{Attention, Ear, EngineError, Heard, Usage, Words};
