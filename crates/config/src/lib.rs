@@ -49,4 +49,6 @@ pub use mock::{Mock, MockEvents, MockFaults, MockTier};
 pub use serve::Serve;
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
-pub use worker::{Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, WorkerDefaults, WorkerLabel, WorkerSpec};
+pub use worker::{
+    Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, Scheme, WorkerDefaults, WorkerLabel, WorkerSpec,
+};

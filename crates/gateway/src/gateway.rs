@@ -9,7 +9,7 @@ use bytes::Bytes;
 use homing_config::Config;
 use homing_domain::{AdapterName, BlockKey, CacheSalt, KeyHasher, Prompt as Keyed, RequestId, Tokens, WorkerId};
 use homing_profile::{Millis, Time};
-use homing_protocol::{Ask, Continuation, Endpoint, Family, Feature as Asks, Form, Hints, Limits, Plan, Switch, Wanted};
+use homing_protocol::{Ask, Continuation, Endpoint, Family, Feature as Asks, Form, Hints, Limits, MaxOutput, Plan, Switch, Wanted};
 use homing_router::Question;
 use homing_scheduler::queue::Tenant;
 use homing_scheduler::{CacheUse, Label, Overrides, Pin, Wanted as Who};
@@ -379,7 +379,7 @@ impl Gateway {
             expected_output: hints.expected_output.map(Tokens),
             ..Overrides::default()
         };
-        question.most_output = Tokens(ask.max_output.unwrap_or(u32::MAX).max(1));
+        question.most_output = most_output(ask);
         Ok(question)
     }
 
@@ -479,6 +479,17 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
         output,
     });
     Reply::whole(body)
+}
+
+/// Tokens that an answer may have.
+fn most_output(ask: &Ask) -> Tokens {
+    /// What engines generate for `/v1/completions` if nothing is said.
+    const UNSAID: u32 = 16;
+    match (ask.max_output, ask.endpoint) {
+        (MaxOutput::Tokens(most), _) => Tokens(most.max(1)),
+        (MaxOutput::Unsaid, Endpoint::Completions) => Tokens(UNSAID),
+        _ => Tokens(u32::MAX),
+    }
 }
 
 /// Which part of the engine's rendering a prompt depends on.

@@ -52,7 +52,9 @@ impl Refuse {
     pub(crate) fn turned(turned: &Turned, deadline: Option<Duration>) -> Self {
         let message = turned.to_string();
         let (status, retry_after) = match turned {
-            Turned::Nowhere(Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. })
+            Turned::Nowhere(
+                Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. } | Refusal::PolicyChoseNobody(_),
+            )
             | Turned::NoSuchRank(_)
             | Turned::Unbookable(_) => (503, Some(SOON)),
             Turned::Nowhere(Refusal::NoWorkerNamed) => (400, None),

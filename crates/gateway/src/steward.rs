@@ -382,7 +382,7 @@ impl Steward {
         }];
         router.approximate = homing_index::ApproximateConfig {
             ttl_ms: u64::try_from(self.config.approximate.ttl.as_millis()).unwrap_or(u64::MAX),
-            max_blocks: u64::from(self.config.approximate.max_blocks.0),
+            max_blocks: self.config.approximate.max_blocks.0 as usize,
             prune_target_ratio: self.config.approximate.prune_target_ratio,
         };
         // More ranks than an index can hold are refused there.

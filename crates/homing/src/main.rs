@@ -11,6 +11,7 @@ mod mock;
 mod profile;
 #[cfg(feature = "sim")]
 mod replay;
+mod serve;
 mod service;
 mod show;
 #[cfg(feature = "sim")]
@@ -60,6 +61,7 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
+    let serve = Command::new("serve").about("Take requests in front of engines, and send each where its first token comes soonest");
     let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
     let mock = Command::new("mock").about("Pretend to be engines: vLLM's or SGLang's API and KV events, without a GPU");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");
@@ -68,6 +70,7 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
+        .subcommand(flags::with_flags(serve))
         .subcommand(flags::with_flags(demo))
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
@@ -83,6 +86,7 @@ fn command() -> Command {
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
+        Some(("serve", matches)) => serve::run(&settings(matches)?),
         Some(("index", matches)) => index::run(&settings(matches)?),
         Some(("agent", matches)) => agent::run(&settings(matches)?.config),
         Some(("mock", matches)) => mock::run(&settings(matches)?.config),

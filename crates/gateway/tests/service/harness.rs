@@ -1,0 +1,256 @@
+//! Mock engines and a gateway in this process, over real sockets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use homing_config::{Inputs, KnobId, Resolved, resolve};
+use homing_gateway::Service;
+use homing_mock::Place;
+use homing_telemetry::Metrics;
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// A test that hangs is to fail and not to be waited for.
+pub const GUARD: Duration = Duration::from_mins(1);
+pub const POLL: Duration = Duration::from_millis(5);
+
+fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
+    let flag = |(path, text): &(&str, &str)| {
+        let id = KnobId::of_path(path).unwrap_or_else(|| panic!("{path} is no setting"));
+        (id, (*text).to_owned())
+    };
+    let inputs = Inputs {
+        flags: settings.iter().map(flag).collect(),
+        worker_flags: workers.to_vec(),
+        ..Inputs::default()
+    };
+    resolve(&inputs).unwrap_or_else(|rejected| panic!("{rejected}"))
+}
+
+/// An engine that can be killed.
+#[derive(Debug)]
+pub struct Engine {
+    pub place: Place,
+    runtime: Option<Runtime>,
+}
+
+impl Engine {
+    /// An engine with events, on any ports unless others are given.
+    pub fn start(more: &[(&str, &str)]) -> Self {
+        let quick = [
+            ("mock.port", "0"),
+            ("mock.speedup", "1000"),
+            ("model", "tiny"),
+            ("mock.answer-tokens", "0"),
+            ("mock.events", "tcp://127.0.0.1:0"),
+            ("mock.replay", "tcp://127.0.0.1:0"),
+        ];
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let config = resolved(&[], &[&quick, more].concat()).config;
+        let service = runtime.block_on(homing_mock::Service::start(&config));
+        let service = service.unwrap_or_else(|error| panic!("{error}"));
+        let place = service.places().remove(0);
+        runtime.spawn(async move { service.run(std::future::pending()).await });
+        Self {
+            place,
+            runtime: Some(runtime),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.place.address)
+    }
+
+    /// As `--worker` takes it.
+    pub fn spec(&self, more: &str) -> String {
+        let (events, replay) = &self.place.ranks[0];
+        let mut spec = format!("{},model=tiny", self.url());
+        if let (Some(events), Some(replay)) = (events, replay) {
+            spec = format!("{spec},events={events},replay={replay}");
+        }
+        format!("{spec}{more}")
+    }
+
+    /// Everything of it is gone at once, as when a process is killed.
+    pub fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A gateway that runs.
+#[derive(Debug)]
+pub struct Gateway {
+    pub url: String,
+    pub admin: String,
+    pub metrics: Arc<Metrics>,
+    pub client: Client,
+    stop: Option<oneshot::Sender<()>>,
+    ended: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// A gateway in front of these engines, ready.
+    pub async fn before(engines: &[Engine], settings: &[(&str, &str)]) -> Self {
+        let workers: Vec<String> = engines.iter().map(|engine| engine.spec("")).collect();
+        let gateway = Self::start(&workers, settings).await;
+        gateway.wait_workers(engines.len()).await;
+        gateway.wait_live(engines.len()).await;
+        gateway
+    }
+
+    pub async fn start(workers: &[String], settings: &[(&str, &str)]) -> Self {
+        let any = [
+            ("serve.listen", "127.0.0.1:0"),
+            ("serve.admin", "127.0.0.1:0"),
+            ("serve.threads", "2"),
+            ("serve.probe-interval", "200ms"),
+            ("serve.load-interval", "200ms"),
+        ];
+        let metrics = Arc::new(Metrics::default());
+        let resolved = resolved(workers, &[&any, settings].concat());
+        let service = Service::start(&resolved, metrics.clone()).await;
+        let service = service.unwrap_or_else(|error| panic!("{error}"));
+        let (url, admin) = (
+            format!("http://{}", service.address()),
+            format!("http://{}", service.admin_address()),
+        );
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(service.run(async move { drop(stopped.await) }));
+        Self {
+            url,
+            admin,
+            metrics,
+            client: Client::builder().no_proxy().build().expect("a client"),
+            stop: Some(stop),
+            ended: Some(ended),
+        }
+    }
+
+    /// Tells it to end; done when it has.
+    pub fn end(&mut self) -> tokio::task::JoinHandle<()> {
+        drop(self.stop.take());
+        self.ended.take().expect("it is ended once")
+    }
+
+    pub async fn admin(&self, path: &str) -> Value {
+        let response = self.client.get(format!("{}{path}", self.admin)).send().await;
+        let text = response.expect("it answers").text().await.expect("in text");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    pub async fn wait_workers(&self, count: usize) {
+        self.wait("workers", async || {
+            let fleet = self.admin("/admin/fleet").await;
+            let up = |worker: &&Value| worker["health"] == "up" || worker["health"] == "suspect";
+            fleet["workers"].as_array().is_some_and(|workers| workers.iter().filter(up).count() == count)
+        })
+        .await;
+    }
+
+    /// Waits until the views of so many ranks are such that they count.
+    pub async fn wait_live(&self, count: usize) {
+        self.wait("views", async || {
+            let fleet = self.admin("/admin/fleet").await;
+            let workers = fleet["workers"].as_array().cloned().unwrap_or_default();
+            let live = |worker: &&Value| worker["ranks"][0]["view"] == "live" || worker["ranks"][0]["view"] == "warming";
+            workers.iter().filter(live).count() == count
+        })
+        .await;
+    }
+
+    pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let until = Instant::now() + GUARD;
+        while !is().await {
+            assert!(Instant::now() < until, "waited for {what}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    pub async fn send(&self, path: &str, body: &Value) -> Response {
+        self.send_with(path, body, &[]).await
+    }
+
+    pub async fn send_with(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Response {
+        let mut request = self.client.post(format!("{}{path}", self.url)).json(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.expect("it answers")
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let response = self.send(path, body).await;
+        let status = response.status().as_u16();
+        let text = response.text().await.expect("in text");
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub async fn ok(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.post(path, body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// The events of a stream, without the last one, which must be the end.
+    pub async fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let response = self.send(path, &body).await;
+        assert_eq!(response.status().as_u16(), 200);
+        events(&response.text().await.expect("the whole stream"))
+    }
+}
+
+/// The events of a text, without the last one, which must be the end.
+pub fn events(text: &str) -> Vec<Value> {
+    let mut events: Vec<&str> = text.split("\n\n").filter(|event| !event.is_empty()).collect();
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    let parsed = events.iter().map(|event| event.strip_prefix("data: ").expect("an event"));
+    parsed
+        .map(|event| serde_json::from_str(event).expect("it is JSON"))
+        .collect()
+}
+
+/// The text of a stream of chat chunks or completion chunks.
+pub fn text_of(events: &[Value]) -> String {
+    let piece = |event: &Value| {
+        let choice = &event["choices"][0];
+        let text = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
+        text.unwrap_or_default().to_owned()
+    };
+    events.iter().map(piece).collect()
+}
+
+/// A prompt of so many tokens (the mock's are bytes).
+pub fn prompt(seed: u32, tokens: usize) -> String {
+    let words = (0..).map(|word: u32| format!("{:08x}", seed.wrapping_mul(2_654_435_761).wrapping_add(word * 40_503)));
+    let mut text = String::with_capacity(tokens);
+    for word in words {
+        if text.len() >= tokens {
+            break;
+        }
+        text.push_str(&word);
+    }
+    text.truncate(tokens);
+    text
+}
+
+/// A file of this test run.
+pub fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}

@@ -1,0 +1,25 @@
+//! `homing serve`: the gateway, until it is told to stop.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use homing_config::Resolved;
+use homing_gateway::Service;
+
+use crate::service;
+
+/// Runs until SIGINT or SIGTERM, and then as long as requests take, within their limit.
+pub fn run(resolved: &Resolved) -> anyhow::Result<()> {
+    // Every request is two open files, and what is allowed at first is often 1,024. Where it cannot be raised, clients wait.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
+    service::run(&resolved.config, async |stop| {
+        let gateway = Service::start(resolved, Arc::default()).await?;
+        for worker in &resolved.config.workers {
+            writeln!(io::stderr(), "worker {worker}")?;
+        }
+        writeln!(io::stderr(), "operators: http://{}", gateway.admin_address())?;
+        service::announce(gateway.address())?;
+        gateway.run(stop).await;
+        Ok(())
+    })
+}
