@@ -20,6 +20,8 @@ pub mod names;
 pub mod reference;
 
 pub use declare::{Declaration, MetricKind};
-pub use labels::{Change, Outcome, RepairKind, Skip, ViewState};
+pub use labels::{Asked, Change, Outcome, RepairKind, Skip, SourceKind, ViewState};
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
-pub use names::{AgentMetrics, FeedMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics, WireMetrics};
+pub use names::{
+    AgentMetrics, DiscoveryMetrics, FeedMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics, WireMetrics,
+};
