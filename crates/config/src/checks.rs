@@ -55,6 +55,27 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.agent.heartbeat <= config.feed.verify_within,
     },
     Check {
+        left: KnobId::DnsLeast,
+        rule: "must not exceed",
+        right: KnobId::DnsMost,
+        when: "",
+        holds: |config| config.discovery.dns_least <= config.discovery.dns_most,
+    },
+    Check {
+        left: KnobId::Lease,
+        rule: "must not exceed",
+        right: KnobId::LeaseMost,
+        when: "",
+        holds: |config| config.discovery.lease <= config.discovery.lease_most,
+    },
+    Check {
+        left: KnobId::HealthBackoff,
+        rule: "must not exceed",
+        right: KnobId::HealthBackoffMost,
+        when: "",
+        holds: |config| config.health.backoff <= config.health.backoff_most,
+    },
+    Check {
         left: KnobId::IndexRecord,
         rule: "excludes",
         right: KnobId::IndexFrom,

@@ -13,6 +13,7 @@ use homing_index::Copies;
 
 use crate::choices::{COPIES, CacheView, LogLevel};
 use crate::discover::Discover;
+use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
 use crate::mock::Mock;
 use crate::serve::Serve;
@@ -40,6 +41,14 @@ pub struct Config {
     pub agent: Agent,
     /// The view of engines that report nothing.
     pub approximate: Approximate,
+    /// How workers are looked for.
+    pub discovery: Discovery,
+    /// How workers are asked what they are.
+    pub probe: Probing,
+    /// How workers are asked how busy they are.
+    pub load: Polling,
+    /// When a worker is taken for ill.
+    pub health: HealthLimits,
     /// Logs.
     pub log: Log,
     /// `homing serve`.
@@ -279,6 +288,10 @@ impl Config {
                 max_blocks: Blocks(small(KnobId::ApproximateMaxBlocks)),
                 prune_target_ratio: ratio(KnobId::ApproximatePruneTargetRatio),
             },
+            discovery: Discovery::build(&value),
+            probe: Probing::build(&value),
+            load: Polling::build(&value),
+            health: HealthLimits::build(&value),
             log: Log {
                 level: LogLevel::ALL[choice(KnobId::LogLevel)],
             },

@@ -14,6 +14,8 @@ use crate::words;
 
 /// How no file is written.
 const NO_FILE: &str = "none";
+/// How the system's own servers are written.
+const SYSTEM: &str = "system";
 
 /// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub enum Kind {
     Name,
     /// An IP address with a port, to listen on.
     Address,
+    /// An IP address with a port, to ask, or `system`.
+    Server,
     /// The path of a file, or `none`.
     File,
     /// `public`, or a secret of up to 32 hexadecimal digits.
@@ -106,6 +110,8 @@ pub enum Value {
     Name(String),
     /// Of a [`Kind::Address`].
     Address(SocketAddr),
+    /// Of a [`Kind::Server`]; `None` for those of the system.
+    Server(Option<SocketAddr>),
     /// Of a [`Kind::File`].
     File(Option<PathBuf>),
     /// Of a [`Kind::Seed`].
@@ -176,6 +182,11 @@ impl Knob {
                 .then(|| Value::Name(text.to_owned()))
                 .ok_or(Refusal::Malformed),
             Kind::Address => text.parse().map(Value::Address).map_err(|_| Refusal::Malformed),
+            Kind::Server if text == SYSTEM => Ok(Value::Server(None)),
+            Kind::Server => {
+                let server = text.parse().map_err(|_| Refusal::Malformed);
+                server.map(|server| Value::Server(Some(server)))
+            }
             Kind::File => match text {
                 "" => Err(Refusal::Malformed),
                 NO_FILE => Ok(Value::File(None)),
@@ -196,6 +207,7 @@ impl Knob {
             (Value::Size(bytes), _) => quantity::show_size(*bytes),
             (Value::Name(name), _) => name.clone(),
             (Value::Address(address), _) => address.to_string(),
+            (Value::Server(server), _) => server.map_or_else(|| SYSTEM.to_owned(), |server| server.to_string()),
             (Value::File(path), _) => path
                 .as_ref()
                 .map_or_else(|| NO_FILE.to_owned(), |path| path.display().to_string()),
@@ -240,6 +252,7 @@ impl fmt::Display for Kind {
             }
             Self::Name => f.write_str(words::EXPECTED),
             Self::Address => f.write_str("an IP address with a port"),
+            Self::Server => f.write_str("an IP address with a port, or `system`"),
             Self::File => f.write_str("a path, or `none` (a file of that name is `./none`)"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
         }
@@ -325,6 +338,20 @@ mod tests {
         assert_eq!(size.parse("1023"), Err(Refusal::OutOfRange));
         assert_eq!(size.parse("much"), Err(Refusal::Malformed));
         assert_eq!(size.kind.to_string(), "1KiB to 1GiB");
+    }
+
+    #[test]
+    fn a_server_is_an_address_or_the_systems() {
+        let server = Knob {
+            kind: Kind::Server,
+            ..RANKS
+        };
+        for good in ["system", "10.0.0.2:53", "[::1]:5353"] {
+            assert_eq!(server.show(&server.parse(good).unwrap()), good);
+        }
+        for bad in ["", "none", "10.0.0.2", "dns.local:53"] {
+            assert_eq!(server.parse(bad), Err(Refusal::Malformed), "{bad:?}");
+        }
     }
 
     #[test]

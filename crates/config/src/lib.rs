@@ -16,7 +16,7 @@
 //!   names can be passed on;
 //! - [`mod@worker`]: the workers, which are written in the same way everywhere;
 //! - [`mod@discover`]: where else workers are looked for;
-//! - [`mod@config`]: the typed result ([`mod@mock`] has a part of it), and [`checks`]: what must hold between its fields;
+//! - [`mod@config`]: the typed result ([`mod@mock`] and [`mod@discovery`] have parts of it), and [`checks`]: what must hold between its fields;
 //! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
 //!   real ones;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
@@ -25,6 +25,7 @@ pub mod checks;
 pub mod choices;
 pub mod config;
 pub mod discover;
+pub mod discovery;
 pub mod error;
 pub mod file;
 pub mod flags;
@@ -42,6 +43,7 @@ pub mod worker;
 pub use choices::{CacheView, EventFormat, LogLevel, MockDialect, Switch, role_name};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
 pub use discover::{Discover, DiscoverProblem, Lookup};
+pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, Reader, Stamp, colour, length_of, load, read_text};

@@ -58,6 +58,8 @@ pub struct Mock {
     pub lora_load: Duration,
     /// Events.
     pub events: MockEvents,
+    /// The gateway that it tells of itself, as it was written; `None` where it tells nobody.
+    pub register: Option<String>,
     /// The longest request, in bytes.
     pub max_request_bytes: u64,
     /// What goes wrong from the start.
@@ -158,6 +160,7 @@ impl Mock {
                 other => unreachable!("the time to load an adapter is {other:?}"),
             },
             events: MockEvents::build(value),
+            register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
             max_request_bytes: size(value, KnobId::MockMaxRequest),
             faults: MockFaults::build(value),
         }

@@ -47,6 +47,22 @@ spaces nor commas, and addresses neither passwords nor queries.
 |---|---|---|---|
 ";
 
+const DISCOVER: &str = "
+## Places to look for workers
+
+Workers need not be named one by one. `--discover` names a place to look, again and again (`docs/discovery.md`):
+
+- `dns:HOST:PORT`: a worker at every address (A and AAAA records) of the name, all with this port;
+- `dns-srv:NAME`: a worker at every address of every target of its SRV records, with the record's port.
+
+What follows, separated by commas, are keys of a worker as above, `url` excepted; they hold for every worker found, and
+`{host}` in them stands for its address: `dns:vllm.default.svc:8000,model=qwen,events=tcp://{host}:5557`. A worker for which
+neither `events` nor `agent` nor `cache-view` is given has the view `approximate`.
+
+The same is written as the variable `HOMING_DISCOVER`, which takes several, separated by spaces or line breaks, and in the file
+before the first section as a list: `discover = [\"dns:vllm.default.svc:8000\"]`. Lists are not mixed.
+";
+
 /// The page, as it is committed in `docs/reference/config.md`.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -54,6 +70,7 @@ pub fn page() -> String {
         section(&mut page, sections);
     }
     workers(&mut page);
+    page.push_str(DISCOVER);
     page.push_str("\n## Rules between settings\n\n");
     for check in CHECKS {
         let (left, right) = (check.left.knob().path, check.right.knob().path);

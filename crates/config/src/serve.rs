@@ -36,8 +36,6 @@ pub struct Serve {
     pub retries: Retries,
     /// What waits here.
     pub queue: ServeQueue,
-    /// How workers are watched.
-    pub watch: Watch,
     /// What is kept and written of requests.
     pub records: Records,
 }
@@ -94,17 +92,6 @@ pub struct ServeQueue {
     pub most_wait: Duration,
     /// Requests that may wait.
     pub requests: u32,
-}
-
-/// How workers are watched.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
-    /// How often a worker is asked whether it is there.
-    pub probe_interval: Duration,
-    /// How long its answer may take.
-    pub probe_timeout: Duration,
-    /// How often it is asked for its load; zero: never.
-    pub load_interval: Duration,
 }
 
 /// What is kept and written of requests.
@@ -183,11 +170,6 @@ impl Serve {
                 start_within: time(KnobId::ServeStartWithin),
                 most_wait: time(KnobId::ServeMostWait),
                 requests: count(KnobId::ServeQueueRequests),
-            },
-            watch: Watch {
-                probe_interval: time(KnobId::ServeProbeInterval),
-                probe_timeout: time(KnobId::ServeProbeTimeout),
-                load_interval: time(KnobId::ServeLoadInterval),
             },
             records: Records {
                 decisions: count(KnobId::ServeDecisions),

@@ -174,6 +174,86 @@ knobs! {
     /// To which share of its maximum the approximate view is pruned.
     ApproximatePruneTargetRatio = "approximate.prune-target-ratio", "0.8", Kind::Ratio(0.1..=1.0);
 
+    /// The name server that is asked for workers (`--discover`); `system` for those that the system asks.
+    DnsServer = "discovery.dns-server", "system", Kind::Server;
+
+    /// A name is looked up again when its answer is no longer valid, but not sooner than after this time.
+    DnsLeast = "discovery.dns-least", "1s", Kind::Time(100..=HOUR);
+
+    /// And not later than after this time.
+    DnsMost = "discovery.dns-most", "30s", Kind::Time(100..=HOUR);
+
+    /// How long a name server may take. What it told before holds when it takes longer.
+    DnsTimeout = "discovery.dns-timeout", "2s", Kind::Time(10..=MINUTE);
+
+    /// How often the settings file is looked at for changes.
+    FileInterval = "discovery.file-interval", "1s", Kind::Time(10..=HOUR);
+
+    /// How long a worker is kept that is missing in the answer of a name server: answers are not always complete.
+    Linger = "discovery.linger", "10s", Kind::Time(0..=HOUR);
+
+    /// How long a worker must wait that left twice within the flap window before it is taken again; twice as long with each
+    /// further time, up to that window.
+    FlapWait = "discovery.flap-wait", "1s", Kind::Time(0..=HOUR);
+
+    /// For how long it is remembered that a worker left.
+    FlapWindow = "discovery.flap-window", "60s", Kind::Time(0..=HOUR);
+
+    /// How long the registration of a worker holds that does not say it, and how long `homing mock` asks for.
+    Lease = "discovery.lease", "15s", Kind::Time(100..=HOUR);
+
+    /// The longest that a registration may ask for.
+    LeaseMost = "discovery.lease-most", "300s", Kind::Time(100..=24 * HOUR);
+
+    /// How often a worker is asked again what it is: models and adapters come and go.
+    ProbeInterval = "probe.interval", "60s", Kind::Time(100..=24 * HOUR);
+
+    /// How long each of its answers may take.
+    ProbeTimeout = "probe.timeout", "5s", Kind::Time(10..=MINUTE);
+
+    /// How often each worker is asked how busy it is. Engines serve worse when they are asked many times a second.
+    LoadInterval = "load.interval", "1s", Kind::Time(50..=HOUR);
+
+    /// How long that answer may take.
+    LoadTimeout = "load.timeout", "1s", Kind::Time(10..=MINUTE);
+
+    /// How many workers may be asked how busy they are at once. Others are left out until their next turn.
+    LoadAtOnce = "load.at-once", "64", Kind::Count(Unit::Workers, 1..=4096);
+
+    /// How often each worker is asked how it is.
+    HealthInterval = "health.interval", "5s", Kind::Time(50..=HOUR);
+
+    /// How long that answer may take. SGLang takes a second or more, because it generates a token for it.
+    HealthTimeout = "health.timeout", "4s", Kind::Time(10..=10 * MINUTE);
+
+    /// How many requests, or questions how it is, must fail in a row before a worker is left out.
+    HealthFailures = "health.failures", "3", Kind::Count(Unit::Number, 1..=1000);
+
+    /// Which share of the requests of `health.window` must fail before a worker is left out.
+    HealthFailureRate = "health.failure-rate", "0.5", Kind::Ratio(0.01..=1.0);
+
+    /// Over which time that share is taken.
+    HealthWindow = "health.window", "30s", Kind::Time(100..=HOUR);
+
+    /// How many requests there must be in that time.
+    HealthLeastRequests = "health.least-requests", "20", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How long a worker is left out the first time. It doubles each time, and is varied at random.
+    HealthBackoff = "health.backoff", "1s", Kind::Time(10..=HOUR);
+
+    /// The longest that a worker is left out before it is tried again.
+    HealthBackoffMost = "health.backoff-most", "60s", Kind::Time(10..=24 * HOUR);
+
+    /// How many trials, one at a time, must go well before a worker is used like others again.
+    HealthTrials = "health.trials", "2", Kind::Count(Unit::Number, 1..=1000);
+
+    /// After which time a trial is given up of which nothing was heard.
+    HealthTrialLimit = "health.trial-limit", "60s", Kind::Time(100..=HOUR);
+
+    /// The largest share of the fleet that is left out because of failing requests. When more of them fail, the fault is
+    /// perhaps not theirs.
+    HealthMostOut = "health.most-out", "0.5", Kind::Ratio(0.0..=1.0);
+
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
@@ -256,15 +336,6 @@ knobs! {
 
     /// How many requests may wait here. Others are refused.
     ServeQueueRequests = "serve.queue-requests", "4096", Kind::Count(Unit::Number, 0..=1 << 20);
-
-    /// How often a worker is asked whether it is there.
-    ServeProbeInterval = "serve.probe-interval", "2s", Kind::Time(50..=HOUR);
-
-    /// How long its answer may take.
-    ServeProbeTimeout = "serve.probe-timeout", "2s", Kind::Time(10..=MINUTE);
-
-    /// How often a worker is asked for its load; 0: never.
-    ServeLoadInterval = "serve.load-interval", "1s", Kind::Time(0..=HOUR);
 
     /// How many decisions are kept for operators to look at.
     ServeDecisions = "serve.decisions", "4096", Kind::Count(Unit::Number, 0..=1 << 20);
@@ -391,6 +462,9 @@ knobs! {
 
     /// How many messages wait for a subscriber that does not read. What comes beyond that is lost to it.
     MockHighWater = "mock.high-water", "100000", Kind::Count(Unit::Batches, 1..=1 << 20);
+
+    /// The gateway's admin address, to which it tells that it is there, where it is and what it is, as long as it runs; or `none`.
+    MockRegister = "mock.register", "none", Kind::Name;
 
     /// How long a request may be. A longer one is refused.
     MockMaxRequest = "mock.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);

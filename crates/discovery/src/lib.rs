@@ -17,6 +17,7 @@
 pub mod dns;
 pub mod file;
 pub mod health;
+mod ledger;
 pub mod load;
 pub mod probe;
 pub mod register;
@@ -27,11 +28,11 @@ pub mod watch;
 
 pub use dns::Dns;
 pub use file::FileSource;
-pub use health::{Admission, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};
+pub use health::{Admission, FoundBy, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};
 pub use load::RankLoad;
 pub use probe::{Facts, Probe, ProbeConfig, Unlearnt};
 pub use register::Registrant;
 pub use registrations::Registrations;
-pub use roster::{Change, Roster, RosterConfig, SourceStanding, Worker};
-pub use source::{Origin, Source, SourceKind, Static, Tell, Told};
+pub use roster::{Change, Refused, Roster, RosterConfig, SourceStanding, Standing, Worker};
+pub use source::{Absence, Origin, Source, SourceKind, Static, Tell, Told};
 pub use watch::{News, Notice, WatchConfig, Watcher, Watchers};

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use homing_config::WorkerSpec;
+pub use homing_telemetry::SourceKind;
 use tokio::sync::mpsc;
 
 /// The work of a source.
@@ -33,19 +34,6 @@ pub struct Origin {
     pub kind: SourceKind,
     /// What an operator would call it: `from flag --worker`, `dns:vllm.svc:8000`.
     pub words: Arc<str>,
-}
-
-/// The kinds of sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SourceKind {
-    /// Settings, which do not change.
-    Static,
-    /// The settings file, which is watched.
-    File,
-    /// A name that is resolved again and again.
-    Dns,
-    /// Workers that tell of themselves.
-    Registration,
 }
 
 /// What a source says.

@@ -174,6 +174,34 @@ label!(
     }
 );
 
+label!(
+    /// Who told of workers.
+    SourceKind = "source" {
+        /// Settings, which do not change.
+        Static = "static",
+        /// The settings file, which is watched.
+        File = "file",
+        /// A name that is resolved again and again.
+        Dns = "dns",
+        /// Workers that tell of themselves.
+        Registration = "registration",
+    }
+);
+
+label!(
+    /// How a question to an engine ended.
+    Asked = "outcome" {
+        /// With an answer that could be used.
+        Answered = "answered",
+        /// With another answer, or without a connection.
+        Failed = "failed",
+        /// Nothing came in time.
+        TimedOut = "timed_out",
+        /// It was not asked because too many others were being asked.
+        Skipped = "skipped",
+    }
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,5 +229,7 @@ mod tests {
         check(&TryFailure::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
+        check(&SourceKind::ALL);
+        check(&Asked::ALL);
     }
 }

@@ -20,8 +20,11 @@ pub mod names;
 pub mod reference;
 
 pub use declare::{Declaration, MetricKind};
-pub use labels::{Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, TokenSource, TryFailure, ViewState};
+pub use labels::{
+    Asked, Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, ViewState,
+};
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{
-    AgentMetrics, FeedMetrics, GatewayMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics, WireMetrics,
+    AgentMetrics, DiscoveryMetrics, FeedMetrics, GatewayMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics,
+    WireMetrics,
 };

@@ -5,7 +5,7 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, TokenSource, TryFailure, ViewState,
+    Asked, Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, ViewState,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -46,6 +46,8 @@ areas! {
     agent: AgentMetrics,
     /// About `homing index`.
     indexer: IndexerMetrics,
+    /// About who exists, and what engines say when they are asked.
+    discovery: DiscoveryMetrics,
     /// About `homing serve`.
     gateway: GatewayMetrics,
 }
@@ -205,6 +207,34 @@ metrics! {
 }
 
 metrics! {
+    /// About who exists, and what engines say when they are asked.
+    pub struct DiscoveryMetrics {
+        /// Workers that exist.
+        known_workers: Gauge = "homing_discovery_known_workers",
+        /// Workers that a source tells of and that are not taken; the log says why.
+        refused_workers: Gauge = "homing_discovery_refused_workers",
+        /// Workers that came. One that left and came again is counted again.
+        came_workers: Counter = "homing_discovery_came_workers_total",
+        /// Workers that left.
+        left_workers: Counter = "homing_discovery_left_workers_total",
+        /// Times that a source could not tell who exists. What it told before holds meanwhile.
+        source_failures: PerLabel<SourceKind, Counter> = "homing_discovery_source_failures_total",
+        /// Registrations that hold.
+        held_leases: Gauge = "homing_discovery_held_leases",
+        /// Registrations that were not renewed in time.
+        expired_leases: Counter = "homing_discovery_expired_leases_total",
+        /// Questions to workers what they are.
+        asked_probes: PerLabel<Asked, Counter> = "homing_discovery_asked_probes_total",
+        /// Questions to workers how they are.
+        asked_pings: PerLabel<Asked, Counter> = "homing_discovery_asked_pings_total",
+        /// Questions to workers how busy they are.
+        asked_polls: PerLabel<Asked, Counter> = "homing_discovery_asked_polls_total",
+        /// Time from such a question to its answer, read.
+        poll_duration: Histogram = "homing_discovery_poll_duration_seconds",
+    }
+}
+
+metrics! {
     /// About `homing serve`.
     pub struct GatewayMetrics {
         /// Requests that ended, by how.
@@ -258,7 +288,7 @@ mod tests {
     use crate::MetricKind;
     use std::collections::BTreeSet;
 
-    const AREAS: &[&str] = &["agent", "feed", "index", "indexer", "transport", "wire"];
+    const AREAS: &[&str] = &["agent", "discovery", "feed", "index", "indexer", "transport", "wire"];
     const UNITS: &[&str] = &[
         "answers",
         "batches",
@@ -269,12 +299,16 @@ mod tests {
         "connections",
         "entries",
         "events",
+        "failures",
         "gaps",
         "heartbeats",
+        "leases",
         "lists",
         "lookups",
         "messages",
         "overflows",
+        "pings",
+        "polls",
         "probes",
         "ranks",
         "removals",
@@ -286,6 +320,7 @@ mod tests {
         "seconds",
         "tries",
         "watchers",
+        "workers",
     ];
 
     fn breach(declaration: &Declaration) -> Option<&'static str> {
