@@ -15,6 +15,11 @@ impl Clock {
         Self { began: Instant::now() }
     }
 
+    /// When it began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.at(Instant::now())
     }

@@ -17,9 +17,6 @@ use crate::lane::Booked;
 use crate::truth::{Feature, Fit};
 use crate::worker::Worker;
 
-/// The share of workers that may be left out because of what requests met.
-const MOST_OUT: f64 = 0.5;
-
 /// A request at a worker.
 #[derive(Debug)]
 pub(crate) struct Flight {
@@ -113,7 +110,8 @@ impl Flight {
         let table = self.gateway.table.load();
         let (out, all) = table.out();
         let now = self.gateway.clock.now();
-        self.worker.outcome(now, self.pass, outcome, Room::of(out, all, MOST_OUT));
+        let most = self.gateway.config.load().health.most_out;
+        self.worker.outcome(now, self.pass, outcome, Room::of(out, all, most));
     }
 }
 

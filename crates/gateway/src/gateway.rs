@@ -44,7 +44,8 @@ const LONGEST_HEADER: usize = 6 << 10;
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) config: Arc<Config>,
+    /// May be replaced while requests are under way.
+    pub(crate) config: ArcSwap<Config>,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
     pub(crate) metrics: Arc<Metrics>,
@@ -112,7 +113,8 @@ impl Gateway {
     async fn read(&self, request: Request<Incoming>, endpoint: Endpoint, id: &RequestId) -> Result<Arrived, Refuse> {
         let (head, body) = request.into_parts();
         let target = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-        let limits = &self.config.serve;
+        let config = self.config.load();
+        let limits = &config.serve;
         let most = usize::try_from(limits.bodies.request).unwrap_or(usize::MAX);
         let all = tokio::time::timeout(limits.times.request, Limited::new(body, most).collect()).await;
         let body = match all {
@@ -179,7 +181,7 @@ impl Gateway {
         };
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let wanted = match Continuation::possible(&ask) {
-            Ok(()) if self.config.serve.retries.migrations > 0 => Wanted::UsageAndTokens,
+            Ok(()) if self.config.load().serve.retries.migrations > 0 => Wanted::UsageAndTokens,
             _ => Wanted::Usage,
         };
         let plan = Plan::new(&ask, wanted);
@@ -203,7 +205,7 @@ impl Gateway {
             // Hexadecimal digits are.
             id: HeaderValue::from_str(arrived.id.as_str()).unwrap_or(HeaderValue::from_static("")),
             deadline: hints.deadline,
-            until: arrived.began + self.config.serve.times.total,
+            until: arrived.began + self.config.load().serve.times.total,
             tries: 0,
         });
         Ok(self.carry(trip, account, hints.explain).await)

@@ -146,7 +146,7 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(trip: Box<Trip>, account: Account, answer: Answer) -> Self {
         let status = answer.head.status.as_u16();
-        let silence = trip.gateway.config.serve.times.silence;
+        let silence = trip.gateway.config.load().serve.times.silence;
         let events = crate::trip::is_events(&answer.head.headers) && answer.head.status.is_success();
         let reading = if events {
             Reading::Events(Box::new(Events::new(&trip)))
@@ -305,7 +305,7 @@ impl Relay {
 
     /// Makes the request that goes on with the answer.
     fn resume(&mut self, trip: &mut Trip) -> Result<(), String> {
-        let limits = &trip.gateway.config.serve.retries;
+        let limits = trip.gateway.config.load().serve.retries.clone();
         let Reading::Events(events) = &mut self.reading else {
             return Err("it is no stream of events".to_owned());
         };

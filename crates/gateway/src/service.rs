@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::{Config, Resolved};
+use homing_config::{Config, Reader, Resolved};
+use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{
     Dns, FileSource, ProbeConfig, Registrations, Roster, RosterConfig, Source, Static, WatchConfig, Watchers,
@@ -78,9 +79,6 @@ pub enum StartError {
     /// Workers cannot be watched.
     #[error(transparent)]
     Steward(#[from] StewardError),
-    /// A name server cannot be used.
-    #[error("{0}")]
-    Discover(String),
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] io::Error),
@@ -99,12 +97,17 @@ pub struct Service {
     ending: watch::Sender<Ending>,
     admin: JoinHandle<()>,
     steward: JoinHandle<()>,
+    reload: Option<JoinHandle<()>>,
     _roster: Roster,
 }
 
 impl Service {
-    /// Starts to take requests.
-    pub async fn start(resolved: &Resolved, metrics: Arc<Metrics>) -> Result<Self, StartError> {
+    /// Starts to take requests. With a reader, the settings file is read again when it changes.
+    pub async fn start(
+        resolved: &Resolved,
+        reader: Option<Reader>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, StartError> {
         let config = Arc::new(resolved.config.clone());
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
@@ -128,14 +131,16 @@ impl Service {
             log,
             budget: Budget::new(serve.retries.budget),
             ending: AtomicBool::new(false),
-            config: config.clone(),
+            config: ArcSwap::new(config.clone()),
         });
-        let registrations = Registrations::new(RegistrationsConfig::new(config.worker_defaults()), &metrics);
-        let (roster, changes) = Roster::start(
-            sources(resolved, &registrations)?,
-            RosterConfig::default(),
-            &metrics,
-        );
+        let registrations = RegistrationsConfig {
+            lease: config.discovery.lease,
+            longest: config.discovery.lease_most,
+            defaults: config.worker_defaults(),
+        };
+        let registrations = Registrations::new(registrations, &metrics);
+        let (sources, settings) = sources(resolved, reader, &registrations);
+        let (roster, changes) = Roster::start(sources, roster_config(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
         let watchers = Watchers::new(watch_config(&config, clock), notify, &metrics)?;
         let steward = Steward::new(Begin {
@@ -147,6 +152,7 @@ impl Service {
             watchers,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
+        let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
         let (ending, ends) = watch::channel(Ending::No);
         let threads = match serve.threads {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -169,6 +175,7 @@ impl Service {
             ending,
             admin,
             steward,
+            reload,
             _roster: roster,
         })
     }
@@ -195,7 +202,7 @@ impl Service {
     }
 
     async fn end(self) {
-        let limit = self.gateway.config.serve.times.drain;
+        let limit = self.gateway.config.load().serve.times.drain;
         self.gateway.ending.store(true, Relaxed);
         self.ending.send_replace(Ending::WhenDone);
         let ending = self.ending;
@@ -208,17 +215,84 @@ impl Service {
         }
         self.admin.abort();
         self.steward.abort();
+        self.reload.iter().for_each(JoinHandle::abort);
     }
 }
 
-fn sources(resolved: &Resolved, registrations: &Registrations) -> Result<Vec<Box<dyn Source>>, StartError> {
-    let _ = (resolved, registrations);
-    todo!()
+type Settings = watch::Receiver<Arc<Resolved>>;
+
+/// Who tells of workers. With a file, what it says is told as well.
+fn sources(
+    resolved: &Resolved,
+    reader: Option<Reader>,
+    registrations: &Registrations,
+) -> (Vec<Box<dyn Source>>, Option<Settings>) {
+    let config = &resolved.config;
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    let settings = match reader.filter(|reader| reader.file().is_some()) {
+        Some(reader) => {
+            let (file, settings) = FileSource::new(reader, resolved.clone(), config.discovery.file_interval);
+            sources.push(Box::new(file));
+            Some(settings)
+        }
+        None => {
+            sources.push(Box::new(Static::new(config.workers.clone(), &resolved.workers_source)));
+            None
+        }
+    };
+    for place in &config.discover {
+        let dns = DnsConfig {
+            server: config.discovery.dns_server,
+            least: config.discovery.dns_least,
+            most: config.discovery.dns_most,
+            timeout: config.discovery.dns_timeout,
+        };
+        sources.push(Box::new(Dns::new(place, config.worker_defaults(), dns)));
+    }
+    sources.push(registrations.source());
+    (sources, settings)
+}
+
+/// Uses settings that change. What was built from them at the start needs a restart, and that is said.
+async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
+    while settings.changed().await.is_ok() {
+        let new = settings.borrow_and_update().config.clone();
+        let old = gateway.config.load_full();
+        let fixed = |config: &Config| {
+            let serve = &config.serve;
+            let built = (serve.listen, serve.admin, serve.threads, serve.max_connections, serve.times.idle);
+            let chosen = (serve.policy.clone(), serve.profile.clone(), serve.tokenizer.clone(), serve.queue.clone());
+            (built, chosen, serve.records.clone(), config.index.clone(), config.hash_seed)
+        };
+        if fixed(&new) != fixed(&old) {
+            tracing::warn!("the settings file changes something that is used at the start only: restart to have it");
+        }
+        gateway.config.store(Arc::new(new));
+        tracing::info!("the settings were read again");
+    }
+}
+
+fn roster_config(config: &Config) -> RosterConfig {
+    RosterConfig {
+        linger: config.discovery.linger,
+        flap_window: config.discovery.flap_window,
+        flap_wait: config.discovery.flap_wait,
+    }
 }
 
 fn watch_config(config: &Config, clock: Clock) -> WatchConfig {
-    let _ = (config, clock);
-    todo!()
+    WatchConfig {
+        origin: clock.began(),
+        probe: ProbeConfig {
+            timeout: config.probe.timeout,
+        },
+        probe_interval: config.probe.interval,
+        ping_interval: config.health.interval,
+        ping_timeout: config.health.timeout,
+        load_interval: config.load.interval,
+        load_timeout: config.load.timeout,
+        at_once: config.load.at_once as usize,
+    }
 }
 
 fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, StartError> {

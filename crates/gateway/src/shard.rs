@@ -55,7 +55,7 @@ impl Shards {
         count: usize,
         ending: &watch::Receiver<Ending>,
     ) -> io::Result<Self> {
-        let room = Arc::new(Semaphore::new(gateway.config.serve.max_connections as usize));
+        let room = Arc::new(Semaphore::new(gateway.config.load().serve.max_connections as usize));
         let mut threads = Vec::with_capacity(count);
         for number in 0..count {
             let shard = Shard {
@@ -89,7 +89,7 @@ struct Shard {
 
 impl Shard {
     async fn run(self, listener: StdListener) {
-        let times = &self.gateway.config.serve.times;
+        let times = self.gateway.config.load().serve.times.clone();
         let pool = Arc::new(Pool::new(times.idle, times.connect));
         let listener = match TcpListener::from_std(listener) {
             Ok(listener) => listener,
@@ -149,7 +149,7 @@ impl Shard {
     }
 
     async fn connection(self, stream: TcpStream, pool: Arc<Pool>) {
-        let times = &self.gateway.config.serve.times;
+        let times = self.gateway.config.load().serve.times.clone();
         let io = TokioIo::new(Stall::new(stream, times.client_stall));
         let gateway = self.gateway.clone();
         let service = service_fn(move |request| {

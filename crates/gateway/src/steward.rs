@@ -233,7 +233,7 @@ impl Steward {
             facts,
             remarks,
             lane,
-            health: Health::new(HealthConfig::default(), u64::from(id.0)),
+            health: Health::new(self.health(), u64::from(id.0)),
         }));
         if let Err(error) = self.join(&worker, view).await {
             tracing::error!(worker = %worker.name, error, "cannot take requests");
@@ -318,6 +318,20 @@ impl Steward {
             self.forget(&leaving.worker).await;
         }
         waiting > 0
+    }
+
+    fn health(&self) -> HealthConfig {
+        let limits = &self.config.health;
+        HealthConfig {
+            failures: limits.failures,
+            failure_rate: limits.failure_rate,
+            window: limits.window,
+            least_requests: limits.least_requests,
+            backoff: limits.backoff,
+            backoff_most: limits.backoff_most,
+            trials: limits.trials,
+            trial_limit: limits.trial_limit,
+        }
     }
 
     fn workers(&self) -> impl Iterator<Item = Arc<Worker>> {

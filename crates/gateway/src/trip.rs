@@ -138,7 +138,7 @@ impl Trip {
                         continue;
                     }
                     self.tries += 1;
-                    if self.tries >= self.gateway.config.serve.retries.tries {
+                    if self.tries >= self.gateway.config.load().serve.retries.tries {
                         break;
                     }
                     if !self.gateway.budget.spend() {
@@ -196,8 +196,8 @@ impl Trip {
         let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
         flight.count(self.counted, self.feature);
         let request = || self.request(worker, rank.dp.0);
-        let times = &self.gateway.config.serve.times;
-        let patience = times.first_token.min(self.until.saturating_duration_since(Instant::now()));
+        let first_token = self.gateway.config.load().serve.times.first_token;
+        let patience = first_token.min(self.until.saturating_duration_since(Instant::now()));
         let until = Instant::now() + patience;
         let mut line = match self.pool.take(worker.id) {
             Some(line) => line,
@@ -238,7 +238,7 @@ impl Trip {
     async fn read(&self, flight: Flight, line: Line, response: hyper::Response<Incoming>, until: Instant) -> Tried {
         let (head, mut body) = response.into_parts();
         let streams = self.ask.delivery == Delivery::Streamed && is_events(&head.headers) && head.status.is_success();
-        let most = usize::try_from(self.gateway.config.serve.bodies.answer).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.gateway.config.load().serve.bodies.answer).unwrap_or(usize::MAX);
         let mut begun: Vec<Bytes> = Vec::new();
         let mut size = 0;
         let mut splitter = Splitter::new(LONGEST_EVENT);

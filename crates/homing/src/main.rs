@@ -86,7 +86,7 @@ fn command() -> Command {
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
-        Some(("serve", matches)) => serve::run(&settings(matches)?),
+        Some(("serve", matches)) => serve::run(homing_config::Reader::new(matches)),
         Some(("index", matches)) => index::run(&settings(matches)?),
         Some(("agent", matches)) => agent::run(&settings(matches)?.config),
         Some(("mock", matches)) => mock::run(&settings(matches)?.config),

@@ -3,17 +3,19 @@
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use homing_config::Resolved;
+use anyhow::Context as _;
+use homing_config::Reader;
 use homing_gateway::Service;
 
 use crate::service;
 
 /// Runs until SIGINT or SIGTERM, and then as long as requests take, within their limit.
-pub fn run(resolved: &Resolved) -> anyhow::Result<()> {
+pub fn run(reader: Reader) -> anyhow::Result<()> {
+    let resolved = &reader.read().context("the settings cannot be used")?;
     // Every request is two open files, and what is allowed at first is often 1,024. Where it cannot be raised, clients wait.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     service::run(&resolved.config, async |stop| {
-        let gateway = Service::start(resolved, Arc::default()).await?;
+        let gateway = Service::start(resolved, Some(reader), Arc::default()).await?;
         for worker in &resolved.config.workers {
             writeln!(io::stderr(), "worker {worker}")?;
         }

@@ -288,7 +288,7 @@ mod tests {
     use crate::MetricKind;
     use std::collections::BTreeSet;
 
-    const AREAS: &[&str] = &["agent", "discovery", "feed", "index", "indexer", "transport", "wire"];
+    const AREAS: &[&str] = &["agent", "discovery", "feed", "gateway", "index", "indexer", "transport", "wire"];
     const UNITS: &[&str] = &[
         "answers",
         "batches",
@@ -303,22 +303,29 @@ mod tests {
         "gaps",
         "heartbeats",
         "leases",
+        "lines",
         "lists",
         "lookups",
         "messages",
         "overflows",
         "pings",
         "polls",
+        "predictions",
         "probes",
+        "prompts",
         "ranks",
         "removals",
         "repairs",
         "requests",
         "resets",
         "restarts",
+        "retries",
         "runs",
         "seconds",
+        "sources",
+        "tokens",
         "tries",
+        "views",
         "watchers",
         "workers",
     ];

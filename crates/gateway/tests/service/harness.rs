@@ -118,12 +118,12 @@ impl Gateway {
             ("serve.listen", "127.0.0.1:0"),
             ("serve.admin", "127.0.0.1:0"),
             ("serve.threads", "2"),
-            ("serve.probe-interval", "200ms"),
-            ("serve.load-interval", "200ms"),
+            ("health.interval", "200ms"),
+            ("load.interval", "200ms"),
         ];
         let metrics = Arc::new(Metrics::default());
         let resolved = resolved(workers, &[&any, settings].concat());
-        let service = Service::start(&resolved, metrics.clone()).await;
+        let service = Service::start(&resolved, None, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let (url, admin) = (
             format!("http://{}", service.address()),
