@@ -17,7 +17,7 @@ use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
 use crate::mock::Mock;
 use crate::table::KnobId;
-use crate::worker::{WorkerDefaults, WorkerSpec};
+use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,6 +191,7 @@ impl Config {
             model: self.model.clone(),
             block_size: self.block_size,
             cache_view: self.index.cache_view,
+            without_source: WithoutSource::Refuse,
             copies: self.index.copies,
         }
     }
