@@ -18,7 +18,7 @@ use crate::knob::Value;
 use crate::mock::Mock;
 use crate::serve::Serve;
 use crate::table::KnobId;
-use crate::worker::{WorkerDefaults, WorkerSpec};
+use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +194,7 @@ impl Config {
             model: self.model.clone(),
             block_size: self.block_size,
             cache_view: self.index.cache_view,
+            without_source: WithoutSource::Refuse,
             copies: self.index.copies,
         }
     }

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::Shown;
 use crate::worker::{WorkerDefaults, WorkerProblem, WorkerSpec};
-use crate::{CacheView, HttpUrl};
+use crate::{Config, HttpUrl};
 
 /// The flag that names a place to look.
 pub const FLAG: &str = "discover";
@@ -34,9 +34,6 @@ pub const SYNTAX: &str = "dns:HOST:PORT[,KEY=VALUE]...";
 pub const MAX_PLACES: usize = 64;
 /// What stands for the address of a worker.
 pub const HOST: &str = "{host}";
-
-/// Keys that say where knowledge of a worker's cache comes from.
-const CACHE_KEYS: [&str; 3] = ["events", "agent", "cache-view"];
 
 /// A place to look for workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +94,10 @@ impl Discover {
             options: options.trim().to_owned(),
         };
         // Both kinds of addresses, because brackets stand around one of them.
+        let defaults = Config::default().worker_defaults();
         let samples = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         for address in samples {
-            let tried = found.worker(address, 1, &WorkerDefaults::sample());
+            let tried = found.worker(address, 1, &defaults);
             tried.map_err(|problems| -> Vec<_> { problems.into_iter().map(DiscoverProblem::Worker).collect() })?;
         }
         Ok(found)
@@ -110,7 +108,8 @@ impl Discover {
         &self.lookup
     }
 
-    /// The worker at an address. One of which neither events nor an agent is named is known by what is routed to it.
+    /// The worker at an address. One that is to be known by events while no source of them is named is known by what is routed to
+    /// it, until it says where they are.
     pub fn worker(
         &self,
         address: IpAddr,
@@ -124,23 +123,7 @@ impl Discover {
         let options = self.options.replace(HOST, &host);
         let separator = if options.is_empty() { "" } else { "," };
         let text = format!("http://{host}:{port}{separator}{options}");
-        WorkerSpec::parse(&text, &self.defaults(defaults))
-    }
-
-    fn defaults(&self, defaults: &WorkerDefaults) -> WorkerDefaults {
-        let mut keys = self.options.split(',').filter_map(|part| part.split_once('='));
-        let is_polled = keys
-            .clone()
-            .any(|(key, value)| (key.trim(), value.trim()) == ("dialect", "trtllm"));
-        let says = is_polled || keys.any(|(key, _)| CACHE_KEYS.contains(&key.trim()));
-        let cache_view = match defaults.cache_view {
-            CacheView::Events if !says => CacheView::Approximate,
-            view => view,
-        };
-        WorkerDefaults {
-            cache_view,
-            ..defaults.clone()
-        }
+        WorkerSpec::parse(&text, &defaults.learning())
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use homing_domain::{BlockSize, ModelName};
 
 use crate::discover::{DiscoverProblem, MAX_PLACES};
+use crate::load::MAX_FILE_BYTES;
 use crate::resolve::{Setting, Source};
 use crate::worker::{MAX_WORKERS, WorkerName, WorkerProblem};
 
@@ -22,6 +23,12 @@ pub enum Problem {
         file: PathBuf,
         /// What the system said.
         error: io::Error,
+    },
+    /// The file is too long.
+    #[error("{}: is longer than {MAX_FILE_BYTES} bytes", file.display())]
+    TooLong {
+        /// The file.
+        file: PathBuf,
     },
     /// The file is not TOML. What stands there is not repeated: it could be a secret.
     #[error("{file}:{line}: not TOML: {message}")]

@@ -46,11 +46,12 @@ pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, Reader, Stamp, colour, length_of, load, read_text};
+pub use load::{Colour, Reader, colour, length_of, load, read_text};
 pub use mock::{Mock, MockEvents, MockFaults, MockTier};
 pub use serve::Serve;
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use table::{KNOBS, KnobId};
 pub use worker::{
-    Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, Scheme, WorkerDefaults, WorkerLabel, WorkerSpec,
+    Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, Scheme, ViewBy, WithoutSource, WorkerDefaults, WorkerLabel,
+    WorkerSpec,
 };

@@ -3,7 +3,6 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use clap::ArgMatches;
 
@@ -13,6 +12,9 @@ use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
 use crate::resolve::{FileText, Inputs, Resolved, resolve};
 use crate::table::KnobId;
 use crate::worker;
+
+/// The longest settings file, in bytes.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Whether to write with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +36,6 @@ pub struct Reader {
     /// All but the file.
     inputs: Inputs,
     path: Option<PathBuf>,
-}
-
-/// What tells without reading it that a file was not written since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
 }
 
 impl Reader {
@@ -81,19 +76,27 @@ impl Reader {
 
     /// Reads the file, and makes settings of everything.
     pub fn read(&self) -> Result<Resolved, Rejected> {
-        let file = self.path.clone().map(read_file).transpose()?;
+        self.resolve(self.text()?)
+    }
+
+    /// What stands in the file now, if one was named.
+    pub fn text(&self) -> Result<Option<FileText>, Rejected> {
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        if length_of(path)? > MAX_FILE_BYTES {
+            return Err(Rejected {
+                problems: vec![Problem::TooLong { file: path.clone() }],
+            });
+        }
+        read_file(path.clone()).map(Some)
+    }
+
+    /// Makes settings of everything, with `file` in place of what stands in the file.
+    pub fn resolve(&self, file: Option<FileText>) -> Result<Resolved, Rejected> {
         resolve(&Inputs {
             file,
             ..self.inputs.clone()
-        })
-    }
-
-    /// What the file looks like from outside; `None` if there is none, or if it cannot be looked at.
-    pub fn stamp(&self) -> Option<Stamp> {
-        let file = fs::metadata(self.path.as_deref()?).ok()?;
-        Some(Stamp {
-            modified: file.modified().ok(),
-            length: file.len(),
         })
     }
 }

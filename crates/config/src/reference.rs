@@ -57,7 +57,7 @@ Workers need not be named one by one. `--discover` names a place to look, again 
 
 What follows, separated by commas, are keys of a worker as above, `url` excepted; they hold for every worker found, and
 `{host}` in them stands for its address: `dns:vllm.default.svc:8000,model=qwen,events=tcp://{host}:5557`. A worker for which
-neither `events` nor `agent` nor `cache-view` is given has the view `approximate`.
+neither `events` nor `agent` nor `cache-view` is given has the view `approximate`, until it tells itself where its events are.
 
 The same is written as the variable `HOMING_DISCOVER`, which takes several, separated by spaces or line breaks, and in the file
 before the first section as a list: `discover = [\"dns:vllm.default.svc:8000\"]`. Lists are not mixed.

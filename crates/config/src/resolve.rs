@@ -40,7 +40,7 @@ pub struct Inputs {
 }
 
 /// A file that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
     /// Its name, as it was given.
     pub name: String,

@@ -88,6 +88,7 @@ fn flag_variable_and_file_say_the_same() {
                 path: "",
             },
             cache_view: Events,
+            view_by: Choice,
             source: Stream {
                 events: EventsEndpoint {
                     mode: Bind,

@@ -17,6 +17,7 @@
 pub mod dns;
 pub mod file;
 pub mod health;
+pub mod leases;
 mod ledger;
 pub mod load;
 pub mod probe;

@@ -1,13 +1,50 @@
-//! Which workers told of themselves, and until when does it hold?
+//! Which workers told of themselves?
+//!
+//! ```text
+//! PUT    /admin/workers/NAME   {"url": "http://10.0.0.1:8000", "events": "tcp://10.0.0.1:5557", "lease": "15s"}
+//! GET    /admin/workers/NAME
+//! DELETE /admin/workers/NAME
+//! GET    /admin/workers
+//! ```
+//!
+//! The keys are those of a worker in the settings, `label` excepted, which is the object `labels`. A `PUT` is repeated before the
+//! lease is over; one that says the same changes nothing but the time. The table is in memory: after a restart it fills within a
+//! third of a lease.
+//!
+//! **Invariant:** a body is read up to [`MAX_BODY`] bytes, and what cannot be understood changes nothing.
+//!
+//! Who may register is not asked here: the routes belong on a listener that only operators and workers reach.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use axum::Router;
-use homing_config::WorkerDefaults;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use bytes::Bytes;
+use homing_config::worker::{WorkerKey, WorkerProblem};
+use homing_config::{Config, WorkerDefaults, WorkerSpec, quantity, words};
+use homing_profile::Time;
 use homing_telemetry::Metrics;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+use tokio::sync::Notify;
 
-use crate::source::Source;
+use crate::leases::{Lease, LeaseProblem, Leases, Put};
+use crate::source::{Absence, NobodyListens, Origin, Source, SourceKind, Tell, Telling, Told};
+
+/// The longest body of a registration, in bytes.
+pub const MAX_BODY: usize = 16 << 10;
+/// The shortest lease.
+pub const LEAST_LEASE: Duration = Duration::from_millis(100);
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 128;
+/// The key that says how long a registration holds.
+const LEASE: &str = "lease";
+/// The key of labels.
+const LABELS: &str = "labels";
 
 /// What registrations may be.
 #[derive(Clone, Debug)]
@@ -22,23 +59,306 @@ pub struct RegistrationsConfig {
 
 /// Workers that told of themselves. Copies are of the same table.
 #[derive(Clone, Debug)]
-pub struct Registrations {}
+pub struct Registrations {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: RegistrationsConfig,
+    /// Held for as long as a map is looked at, and never across a wait.
+    leases: Mutex<Leases>,
+    /// Told when a worker came, changed or went, or when the next end moved.
+    changed: Notify,
+    began: Instant,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a registration was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RegistrationProblem {
+    /// The name is none.
+    #[error("a name must be {}, of at most {MAX_NAME} bytes", words::EXPECTED)]
+    Name,
+    /// The body is not an object of JSON.
+    #[error("the body must be a JSON object with `url` and other keys of a worker: {0}")]
+    Body(String),
+    /// A key has a value that is none.
+    #[error("`{0}` must be a text or a number, without a comma")]
+    Value(String),
+    /// The lease is none.
+    #[error("`lease` must be a time from {LEAST_LEASE:?} to {0:?}, such as \"15s\"")]
+    Lease(Duration),
+    /// The worker is none.
+    #[error("{}", in_words(.0))]
+    Worker(Vec<WorkerProblem>),
+    /// It does not go with the others.
+    #[error(transparent)]
+    Refused(#[from] LeaseProblem),
+    /// Nobody has this name.
+    #[error("no worker is registered as `{0}`")]
+    Unknown(String),
+}
+
+fn in_words(problems: &[WorkerProblem]) -> String {
+    let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    words.join("; ")
+}
+
+impl RegistrationsConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            lease: config.discovery.lease,
+            longest: config.discovery.lease_most,
+            defaults: config.worker_defaults(),
+        }
+    }
+}
 
 impl Registrations {
     /// An empty table.
     pub fn new(config: RegistrationsConfig, metrics: &Arc<Metrics>) -> Self {
-        let _ = (config, metrics);
-        todo!()
+        Self {
+            shared: Arc::new(Shared {
+                config,
+                leases: Mutex::new(Leases::default()),
+                changed: Notify::new(),
+                began: Instant::now(),
+                metrics: metrics.clone(),
+            }),
+        }
     }
 
     /// `GET /admin/workers`, and `PUT`, `GET` and `DELETE` of `/admin/workers/{name}`. Whoever can reach them can add workers:
-    /// mount them where only operators come.
+    /// mount them where only operators and workers come.
     pub fn router(&self) -> Router {
-        todo!()
+        Router::new()
+            .route("/admin/workers", get(list))
+            .route("/admin/workers/{name}", get(show).put(put).delete(remove))
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .with_state(self.clone())
     }
 
     /// Tells who is registered. One source per table is enough.
     pub fn source(&self) -> Box<dyn Source> {
-        todo!()
+        Box::new(Registered {
+            shared: self.shared.clone(),
+        })
     }
+
+    /// Takes a registration: the body of a `PUT`.
+    pub fn put(&self, name: &str, body: &[u8]) -> Result<(Put, Lease), RegistrationProblem> {
+        if !words::is_word(name) || name.len() > MAX_NAME {
+            return Err(RegistrationProblem::Name);
+        }
+        let (spec, holds) = self.shared.config.read(body)?;
+        let spec = Arc::new(spec);
+        let mut leases = self.shared.lock();
+        let now = self.shared.now();
+        let put = leases.put(now, name, spec, holds)?;
+        self.shared.metrics.discovery.held_leases.set(leases.len() as u64);
+        let lease = leases.get(name).cloned();
+        drop(leases);
+        self.shared.changed.notify_one();
+        // It was put there a moment ago, under the same lock.
+        lease.map(|lease| (put, lease)).ok_or(LeaseProblem::Full.into())
+    }
+
+    /// Takes a registration back.
+    pub fn remove(&self, name: &str) -> Result<Lease, RegistrationProblem> {
+        let mut leases = self.shared.lock();
+        let gone = leases.remove(name);
+        self.shared.metrics.discovery.held_leases.set(leases.len() as u64);
+        drop(leases);
+        self.shared.changed.notify_one();
+        gone.ok_or_else(|| RegistrationProblem::Unknown(name.to_owned()))
+    }
+}
+
+impl RegistrationsConfig {
+    /// The worker that a body describes, and for how long.
+    fn read(&self, body: &[u8]) -> Result<(WorkerSpec, Duration), RegistrationProblem> {
+        let body: Map<String, Value> =
+            serde_json::from_slice(body).map_err(|error| RegistrationProblem::Body(error.to_string()))?;
+        let holds = match body.get(LEASE) {
+            None | Some(Value::Null) => self.lease,
+            Some(lease) => self.lease(lease)?,
+        };
+        let mut text = String::new();
+        let mut add = |key: &str, value: &Value| {
+            let value = match value {
+                Value::String(value) => value.clone(),
+                Value::Number(value) => value.to_string(),
+                _ => return Err(RegistrationProblem::Value(key.to_owned())),
+            };
+            // The text below is split at commas.
+            if value.contains(',') || key.contains([',', '=']) {
+                return Err(RegistrationProblem::Value(key.to_owned()));
+            }
+            text = match (key, text.as_str()) {
+                ("url", rest) => format!("url={value}{rest}"),
+                (key, rest) => format!("{rest},{key}={value}"),
+            };
+            Ok(())
+        };
+        for (key, value) in &body {
+            match (key.as_str(), value) {
+                (LEASE, _) | (_, Value::Null) => {}
+                (LABELS, Value::Object(labels)) => {
+                    for (key, value) in labels {
+                        let Value::String(value) = value else {
+                            return Err(RegistrationProblem::Value(format!("{LABELS}.{key}")));
+                        };
+                        add(WorkerKey::Label.name(), &Value::String(format!("{key}={value}")))?;
+                    }
+                }
+                (key, value) => add(key, value)?,
+            }
+        }
+        let worker = WorkerSpec::parse(&text, &self.defaults.learning()).map_err(RegistrationProblem::Worker)?;
+        Ok((worker, holds))
+    }
+
+    fn lease(&self, lease: &Value) -> Result<Duration, RegistrationProblem> {
+        let millis = match lease {
+            Value::String(text) => quantity::millis(text),
+            Value::Number(seconds) => quantity::millis(&seconds.to_string()),
+            _ => None,
+        };
+        let lease = millis.map(Duration::from_millis);
+        lease
+            .filter(|lease| (LEAST_LEASE..=self.longest).contains(lease))
+            .ok_or(RegistrationProblem::Lease(self.longest))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Leases> {
+        // Nothing that is done under the lock can leave the table half done.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+struct Registered {
+    shared: Arc<Shared>,
+}
+
+impl Registered {
+    async fn watch(self, tell: Tell) -> Result<(), NobodyListens> {
+        let shared = &self.shared;
+        let mut told: Option<Vec<Arc<WorkerSpec>>> = None;
+        loop {
+            let changed = shared.changed.notified();
+            let (workers, next) = {
+                let mut leases = shared.lock();
+                for name in leases.expire(shared.now()) {
+                    shared.metrics.discovery.expired_leases.add(1);
+                    tracing::warn!("the registration of `{name}` was not renewed in time");
+                }
+                shared.metrics.discovery.held_leases.set(leases.len() as u64);
+                let workers: Vec<_> = leases.iter().map(|(_, lease)| lease.spec.clone()).collect();
+                (workers, leases.next_end())
+            };
+            if told.as_ref() != Some(&workers) {
+                told = Some(workers.clone());
+                let absence = Absence::Meant;
+                tell.tell(Told::Set { workers, absence }).await?;
+            }
+            let end = async {
+                match next {
+                    Some(end) => tokio::time::sleep_until((shared.began + Duration::from_nanos(end.0)).into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = end => {}
+            }
+        }
+    }
+}
+
+impl Source for Registered {
+    fn origin(&self) -> Origin {
+        Origin::new(SourceKind::Registration, "registered over HTTP")
+    }
+
+    fn run(self: Box<Self>, tell: Tell) -> Telling {
+        Box::pin(async move {
+            // It ends when nobody listens.
+            let _ = self.watch(tell).await;
+        })
+    }
+}
+
+async fn put(State(table): State<Registrations>, Path(name): Path<String>, body: Bytes) -> Response {
+    match table.put(&name, &body) {
+        Err(problem) => refused(&problem),
+        Ok((put, lease)) => {
+            let (status, outcome) = match put {
+                Put::Registered => (StatusCode::CREATED, "registered"),
+                Put::Renewed => (StatusCode::OK, "renewed"),
+                Put::Changed => (StatusCode::OK, "changed"),
+            };
+            let mut answer = shown(&table, &name, &lease);
+            answer["outcome"] = outcome.into();
+            (status, Json(answer)).into_response()
+        }
+    }
+}
+
+async fn remove(State(table): State<Registrations>, Path(name): Path<String>) -> Response {
+    match table.remove(&name) {
+        Ok(lease) => Json(shown(&table, &name, &lease)).into_response(),
+        Err(problem) => refused(&problem),
+    }
+}
+
+async fn show(State(table): State<Registrations>, Path(name): Path<String>) -> Response {
+    let lease = table.shared.lock().get(&name).cloned();
+    match lease {
+        Some(lease) => Json(shown(&table, &name, &lease)).into_response(),
+        None => refused(&RegistrationProblem::Unknown(name)),
+    }
+}
+
+async fn list(State(table): State<Registrations>) -> Response {
+    let leases: Vec<(String, Lease)> = {
+        let leases = table.shared.lock();
+        leases
+            .iter()
+            .map(|(name, lease)| (name.to_owned(), lease.clone()))
+            .collect()
+    };
+    let workers: Vec<Value> = leases.iter().map(|(name, lease)| shown(&table, name, lease)).collect();
+    Json(json!({ "workers": workers })).into_response()
+}
+
+fn shown(table: &Registrations, name: &str, lease: &Lease) -> Value {
+    let left = lease.until.since(table.shared.now()).0.round() as u64;
+    json!({
+        "name": name,
+        "worker": lease.spec.to_string(),
+        "lease_ms": u64::try_from(lease.holds.as_millis()).unwrap_or(u64::MAX),
+        "left_ms": left,
+    })
+}
+
+fn refused(problem: &RegistrationProblem) -> Response {
+    let status = match problem {
+        RegistrationProblem::Unknown(_) => StatusCode::NOT_FOUND,
+        RegistrationProblem::Refused(LeaseProblem::SameAddress { .. }) => StatusCode::CONFLICT,
+        RegistrationProblem::Refused(LeaseProblem::Full) => StatusCode::SERVICE_UNAVAILABLE,
+        RegistrationProblem::Name
+        | RegistrationProblem::Body(_)
+        | RegistrationProblem::Value(_)
+        | RegistrationProblem::Lease(_)
+        | RegistrationProblem::Worker(_) => StatusCode::BAD_REQUEST,
+    };
+    (status, Json(json!({ "error": problem.to_string() }))).into_response()
 }

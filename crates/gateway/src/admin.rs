@@ -115,7 +115,7 @@ fn described(worker: &Worker) -> Value {
             Health::Up => "up",
             Health::Suspect => "suspect",
             Health::Down { .. } => "down",
-            Health::HalfOpen => "half_open",
+            Health::HalfOpen { .. } => "half_open",
         },
         "draining": worker.is_draining(),
         "in_flight": worker.in_flight(),

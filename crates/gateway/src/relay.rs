@@ -466,7 +466,7 @@ impl Events {
             (Some(_), Passed::Drop) => Passed::Drop,
             (Some(seam), Passed::Pass) => seam.event(event).map_err(|why| why.to_string())?,
             (Some(seam), Passed::Replace(instead)) => {
-                let edited = Event::of(instead);
+                let edited = Event::new(instead);
                 match seam.event(&edited).map_err(|why| why.to_string())? {
                     Passed::Pass => Passed::Replace(edited.raw().clone()),
                     other => other,

@@ -155,7 +155,7 @@ impl Worker {
         let Some(turn) = turn else { return };
         let serves = match turn.to {
             State::Down { .. } => Serves::Down,
-            State::Up | State::Suspect | State::HalfOpen => Serves::Up,
+            State::Up | State::Suspect | State::HalfOpen { .. } => Serves::Up,
         };
         match serves {
             Serves::Down => tracing::warn!(worker = %self.name, why = turn.why, "left out"),

@@ -16,7 +16,9 @@ use crate::words;
 use crate::worker::address::{AddressFault, Endpoint, EventsEndpoint, HttpUrl};
 use crate::worker::keys::{Form, WorkerKey};
 use crate::worker::problem::WorkerProblem;
-use crate::worker::{EventSource, MAX_LABELS, POLL_PATH, WorkerDefaults, WorkerLabel, WorkerSpec};
+use crate::worker::{
+    EventSource, MAX_LABELS, POLL_PATH, ViewBy, WithoutSource, WorkerDefaults, WorkerLabel, WorkerSpec,
+};
 
 /// What is said about one worker: right by itself.
 #[derive(Clone, Debug, Default)]
@@ -205,7 +207,8 @@ impl Draft {
     pub fn finish(self, defaults: &WorkerDefaults) -> Result<WorkerSpec, WorkerProblem> {
         let url = self.url.ok_or(WorkerProblem::NoUrl)?;
         let dialect = self.dialect.unwrap_or(Dialect::Vllm);
-        let cache_view = self.cache_view.unwrap_or(defaults.cache_view);
+        let mut cache_view = self.cache_view.unwrap_or(defaults.cache_view);
+        let mut view_by = ViewBy::Choice;
         let source = match (cache_view, self.agent, self.events) {
             (CacheView::Approximate | CacheView::None, _, _) => EventSource::Nobody,
             (CacheView::Events, Some(agent), _) => EventSource::Agent(agent),
@@ -216,6 +219,13 @@ impl Draft {
             },
             (CacheView::Events, None, Some(Events::Poll(url))) => EventSource::Poll(url),
             (CacheView::Events, None, None) if dialect == Dialect::TrtLlm => EventSource::Poll(url.join(POLL_PATH)),
+            (CacheView::Events, None, None)
+                if self.cache_view.is_none() && defaults.without_source == WithoutSource::Approximate =>
+            {
+                cache_view = CacheView::Approximate;
+                view_by = ViewBy::Assumption;
+                EventSource::Nobody
+            }
             (CacheView::Events, None, None) => {
                 let from = match self.cache_view {
                     Some(_) => "",
@@ -228,6 +238,7 @@ impl Draft {
         Ok(WorkerSpec {
             url,
             cache_view,
+            view_by,
             source,
             role: self.role.unwrap_or_default(),
             model: self.model.unwrap_or_else(|| defaults.model.clone()),

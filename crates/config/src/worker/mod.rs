@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** the workers of a flag replace those of the variable, and they those of the file: lists are not mixed.
 //!
-//! **Invariant:** a [`WorkerSpec`] written as text reads back as the same.
+//! **Invariant:** a [`WorkerSpec`] written as text reads back as the same, one whose view was assumed where it is assumed as well.
 //!
 //! - [`keys`]: what can be said about a worker;
 //! - [`address`]: where things listen;
@@ -58,6 +58,8 @@ pub struct WorkerSpec {
     pub url: HttpUrl,
     /// Where knowledge of its cache comes from.
     pub cache_view: CacheView,
+    /// Who chose `cache_view`.
+    pub view_by: ViewBy,
     /// Where its events are to be had; [`EventSource::Nobody`] exactly if `cache_view` is not [`CacheView::Events`].
     pub source: EventSource,
     /// Which part of a request it serves.
@@ -105,6 +107,24 @@ pub enum EventSource {
     Poll(HttpUrl),
 }
 
+/// Who chose where knowledge of a worker's cache comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewBy {
+    /// The operator, for this worker or for all.
+    Choice,
+    /// Nobody: it shall be known by events, and no source of them was named. One may be learnt from the worker itself.
+    Assumption,
+}
+
+/// What becomes of a worker that shall be known by events while no source of them is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutSource {
+    /// It is refused.
+    Refuse,
+    /// Until one is learnt, its view is approximate ([`ViewBy::Assumption`]). Only a worker that asks for `events` itself is refused.
+    Approximate,
+}
+
 /// What holds for workers that do not say it themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerDefaults {
@@ -114,14 +134,20 @@ pub struct WorkerDefaults {
     pub block_size: BlockSize,
     /// Where knowledge of the cache comes from.
     pub cache_view: CacheView,
+    /// What becomes of one without a source of events.
+    pub without_source: WithoutSource,
     /// How a repeated announcement is understood.
     pub copies: Copies,
 }
 
 impl WorkerDefaults {
-    /// Some, to try whether a text can be read at all.
-    pub(crate) fn sample() -> Self {
-        crate::Config::default().worker_defaults()
+    /// The same for workers that nobody named one by one: what is not said of them may be learnt.
+    #[must_use]
+    pub fn learning(&self) -> Self {
+        Self {
+            without_source: WithoutSource::Approximate,
+            ..self.clone()
+        }
     }
 }
 
@@ -187,15 +213,10 @@ impl fmt::Display for WorkerSpec {
         for WorkerLabel { key, value } in &self.labels {
             write!(f, ",label={key}={value}")?;
         }
-        let (view, copies) = (
-            self.cache_view.name(),
-            choices::name_of(COPIES, COPIES_CHOICES, self.copies),
-        );
-        let dialect = self.dialect.name();
-        write!(
-            f,
-            ",dialect={dialect},ranks={},cache-view={view},copies={copies}",
-            self.ranks
-        )
+        write!(f, ",dialect={},ranks={}", self.dialect.name(), self.ranks)?;
+        if self.view_by == ViewBy::Choice {
+            write!(f, ",cache-view={}", self.cache_view.name())?;
+        }
+        write!(f, ",copies={}", choices::name_of(COPIES, COPIES_CHOICES, self.copies))
     }
 }
