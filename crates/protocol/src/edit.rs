@@ -1,7 +1,25 @@
 //! What do we add to a request, and what must be taken out of its answer again?
+//!
+//! Two things are added to streams, where the client did not ask for them itself: usage at the end, so that what was predicted
+//! can be compared with what was cached, and token ids with every piece, so that the stream can be continued elsewhere. The
+//! editor takes both out again.
+//!
+//! **Invariant:** an event that carries nothing that we asked for passes as it came.
+//!
+//! **Invariant:** what a client asked for itself is never taken out.
+//!
+//! Cost: a few searches for keys in each event; with token ids, one copy of it.
+//!
+//! It does not know engines. SGLang refuses token ids in streams of chats, so they must not be wanted of it there.
+
 use bytes::Bytes;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Delivery, Feature, UsageAsked};
+use crate::endpoint::Endpoint;
+use crate::json::{Kind, Span, kind, leading, quoted};
+use crate::keyed::{self, Key};
+use crate::migrate::Continuation;
+use crate::splice::Splice;
 use crate::sse::Event;
 
 /// What a gateway wants to know beyond what the client asked for.
@@ -12,8 +30,16 @@ pub enum Wanted {
     /// Usage at the end of streams.
     #[default]
     Usage,
-    /// Usage, and token ids with every piece, so that it can be continued elsewhere.
+    /// Usage, and token ids with every piece of streams that could be continued elsewhere.
     UsageAndTokens,
+}
+
+/// Whether something is added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Added {
+    #[default]
+    No,
+    Yes,
 }
 
 /// What is changed in a body.
@@ -21,24 +47,57 @@ pub enum Wanted {
 pub struct Plan {
     /// The name of the model that the worker knows, where it is another one.
     pub model: Option<String>,
-    inject_usage: bool,
-    inject_tokens: bool,
+    usage: Added,
+    tokens: Added,
 }
 
 impl Plan {
     /// What must be changed to learn what is wanted.
-    pub fn new(_ask: &Ask, _wanted: Wanted) -> Self {
-        Self::default()
+    pub fn new(ask: &Ask, wanted: Wanted) -> Self {
+        let mut plan = Self::default();
+        let pieces = matches!(ask.endpoint, Endpoint::ChatCompletions | Endpoint::Completions);
+        // Anthropic's and OpenAI's newer streams tell their usage anyway.
+        if wanted == Wanted::Nothing || !pieces || ask.delivery != Delivery::Streamed {
+            return plan;
+        }
+        if ask.usage == UsageAsked::No {
+            plan.usage = Added::Yes;
+        }
+        let told = ask.has(Feature::TokenIds);
+        if wanted == Wanted::UsageAndTokens && !told && Continuation::possible(ask).is_ok() {
+            plan.tokens = Added::Yes;
+        }
+        plan
     }
+
     /// The body to send: without `homing`, with what the plan adds. Unchanged, the same bytes are shared.
-    pub fn body(&self, _ask: &Ask, body: &Bytes) -> Bytes {
-        body.clone()
+    pub fn body(&self, ask: &Ask, body: &Bytes) -> Bytes {
+        let mut splice = Splice::new(body, &ask.fields);
+        if ask.fields.get(body, "homing").is_some() {
+            splice.remove("homing");
+        }
+        if let Some(model) = &self.model {
+            splice.set("model", quoted(model));
+        }
+        if self.usage == Added::Yes {
+            splice.set_in("stream_options", "include_usage", "true");
+            // Asked for without the other one it means nothing, and with it a usage with every piece.
+            splice.remove_in("stream_options", "continuous_usage_stats");
+        }
+        if self.tokens == Added::Yes {
+            splice.set("return_token_ids", "true");
+        }
+        if splice.is_empty() {
+            return body.clone();
+        }
+        splice.finish()
     }
-    /// What takes it out again.
+
+    /// What takes out again what was added.
     pub fn editor(&self) -> Editor {
         Editor {
-            usage: self.inject_usage,
-            tokens: self.inject_tokens,
+            usage: self.usage,
+            tokens: self.tokens,
         }
     }
 }
@@ -57,14 +116,148 @@ pub enum Passed {
 /// Takes out of a stream what was not asked for by the client.
 #[derive(Clone, Debug)]
 pub struct Editor {
-    usage: bool,
-    tokens: bool,
+    usage: Added,
+    tokens: Added,
 }
 
 impl Editor {
     /// What becomes of an event.
-    pub fn event(&mut self, _event: &Event) -> Passed {
-        let _ = (self.usage, self.tokens);
-        Passed::Pass
+    pub fn event(&self, event: &Event) -> Passed {
+        if (self.usage, self.tokens) == (Added::No, Added::No) {
+            return Passed::Pass;
+        }
+        let Some(data) = event.data() else {
+            return Passed::Pass;
+        };
+        if self.usage == Added::Yes && is_usage_only(&data) {
+            return Passed::Drop;
+        }
+        if self.tokens == Added::No {
+            return Passed::Pass;
+        }
+        let hidden = hide(&data);
+        if hidden.is_some() && says_nothing(&data) {
+            return Passed::Drop;
+        }
+        hidden.map_or(Passed::Pass, |data| Passed::Replace(event.with_data(&data)))
+    }
+}
+
+/// Whether an event has no choices, but usage.
+fn is_usage_only(data: &[u8]) -> bool {
+    keyed::USAGE.opens(data, b'{') && keyed::CHOICES.from(data).and_then(leading).is_some_and(is_empty)
+}
+
+/// Whether it is a piece of a chat that was sent for its tokens only.
+fn says_nothing(data: &[u8]) -> bool {
+    let empty = keyed::DELTA.from(data).and_then(leading).is_some_and(is_empty);
+    empty && !keyed::FINISH_REASON.opens(data, b'"') && !keyed::USAGE.opens(data, b'{')
+}
+
+/// The data without token ids: they become null, as vLLM writes them where they were not asked for. `None` if there are none.
+fn hide(data: &[u8]) -> Option<Vec<u8>> {
+    let mut spans = [list_of(&keyed::TOKEN_IDS, data), list_of(&keyed::PROMPT_TOKEN_IDS, data)];
+    spans.sort_unstable_by_key(|span| span.map(|span| span.start));
+    if spans == [None, None] {
+        return None;
+    }
+    let mut hidden = Vec::with_capacity(data.len());
+    let mut at = 0;
+    for span in spans.into_iter().flatten() {
+        hidden.extend_from_slice(&data[at..span.start]);
+        hidden.extend_from_slice(b"null");
+        at = span.end;
+    }
+    hidden.extend_from_slice(&data[at..]);
+    Some(hidden)
+}
+
+fn list_of(key: &Key, data: &[u8]) -> Option<Span> {
+    let start = key.at(data)?;
+    let list = leading(data.get(start..)?)?;
+    (kind(list) == Some(Kind::Array)).then_some(Span {
+        start,
+        end: start + list.len(),
+    })
+}
+
+fn is_empty(container: &[u8]) -> bool {
+    let inner = container.get(1..container.len().saturating_sub(1));
+    inner.is_some_and(|inner| inner.trim_ascii().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Limits;
+
+    fn plan(endpoint: Endpoint, body: &str, wanted: Wanted) -> (Plan, String) {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let ask = Ask::read(endpoint, &body, Limits::default()).unwrap();
+        let plan = Plan::new(&ask, wanted);
+        let sent = plan.body(&ask, &body);
+        if sent == body {
+            assert_eq!(sent.as_ptr(), body.as_ptr(), "shared");
+        }
+        (plan, String::from_utf8(sent.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn usage_is_asked_for_in_streams_that_do_not() {
+        let chat = Endpoint::ChatCompletions;
+        for (endpoint, body, sent) in [
+            (chat, r#"{"stream":true}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (chat, r#"{"stream":false}"#, r#"{"stream":false}"#),
+            (chat, r#"{"stream":true,"stream_options":{"include_usage":true}}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                chat,
+                r#"{"stream":true,"stream_options":{"include_usage":false,"continuous_usage_stats":true}}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (Endpoint::Messages, r#"{"stream":true}"#, r#"{"stream":true}"#),
+            (Endpoint::Responses, r#"{"stream":true}"#, r#"{"stream":true}"#),
+            (chat, r#"{"homing":{"a":1},"x":1}"#, r#"{"x":1}"#),
+        ] {
+            assert_eq!(plan(endpoint, body, Wanted::Usage).1, sent);
+        }
+    }
+
+    #[test]
+    fn tokens_are_asked_for_only_where_they_help() {
+        let asked = |body: &str| plan(Endpoint::Completions, body, Wanted::UsageAndTokens).1.contains("return_token_ids\":true");
+        assert!(asked(r#"{"prompt":"a","stream":true}"#));
+        assert!(!asked(r#"{"prompt":"a","stream":false}"#));
+        assert!(!asked(r#"{"prompt":"a","stream":true,"n":2}"#));
+        let (own, _) = plan(Endpoint::Completions, r#"{"prompt":"a","stream":true,"return_token_ids":true}"#, Wanted::UsageAndTokens);
+        let event = Event::new(&b"data: {\"choices\":[{\"text\":\"a\",\"token_ids\":[1]}]}\n\n"[..]);
+        assert_eq!(own.editor().event(&event), Passed::Pass);
+    }
+
+    #[test]
+    fn what_was_added_is_taken_out_and_nothing_else() {
+        let (plan, _) = plan(Endpoint::ChatCompletions, r#"{"messages":[],"stream":true}"#, Wanted::UsageAndTokens);
+        let editor = plan.editor();
+        let passed = |data: &str| editor.event(&Event::new(format!("data: {data}\n\n").into_bytes()));
+        let replaced = |data: &str| Passed::Replace(format!("data: {data}\n\n").into());
+        assert_eq!(passed(r#"{"choices":[],"usage":{"prompt_tokens":1}}"#), Passed::Drop);
+        assert_eq!(passed(r#"{"choices": [ ], "usage": {"prompt_tokens":1}}"#), Passed::Drop);
+        assert_eq!(passed(r#"{"choices":[],"usage":null}"#), Passed::Pass);
+        assert_eq!(passed("[DONE]"), Passed::Pass);
+        assert_eq!(passed(r#"{"choices":[{"delta":{"content":"\"token_ids\":[1]"},"token_ids":null}]}"#), Passed::Pass);
+        assert_eq!(
+            passed(r#"{"choices":[{"delta":{"content":"a"},"token_ids":[5, 6]}]}"#),
+            replaced(r#"{"choices":[{"delta":{"content":"a"},"token_ids":null}]}"#)
+        );
+        assert_eq!(
+            passed(r#"{"prompt_token_ids":[1,2],"choices":[{"delta":{"role":"assistant"},"token_ids":[]}],"x":1}"#),
+            replaced(r#"{"prompt_token_ids":null,"choices":[{"delta":{"role":"assistant"},"token_ids":null}],"x":1}"#)
+        );
+        // A piece that there would not be without the tokens.
+        assert_eq!(passed(r#"{"choices":[{"delta":{},"finish_reason":null,"token_ids":[5]}]}"#), Passed::Drop);
+        assert_eq!(
+            passed(r#"{"choices":[{"delta":{},"finish_reason":"stop","token_ids":[5]}]}"#),
+            replaced(r#"{"choices":[{"delta":{},"finish_reason":"stop","token_ids":null}]}"#)
+        );
+        assert_eq!(editor.event(&Event::new(&b": comment\n\n"[..])), Passed::Pass);
     }
 }

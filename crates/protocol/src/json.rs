@@ -246,6 +246,13 @@ pub fn entry<'a>(object: &'a [u8], key: &str) -> Option<&'a [u8]> {
     found.map(|(_, value)| value)
 }
 
+/// The value that begins here, whatever comes after it.
+pub(crate) fn leading(text: &[u8]) -> Option<&[u8]> {
+    let mut scan = Scan::new(text, 0, Limits::DEEPEST);
+    scan.space();
+    scan.value().ok().map(|span| span.of(text))
+}
+
 /// A text as a JSON string, with quotes.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
