@@ -375,7 +375,7 @@ impl Gateway {
             prefill_scale: overrides.prefill_scale,
             decode_weight: overrides.decode_weight,
             cache: match overrides.cache {
-                Some(false) => CacheUse::Ignored,
+                Some(Switch::Off) => CacheUse::Ignored,
                 _ => CacheUse::Counts,
             },
             expected_output: hints.expected_output.map(Tokens),

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use homing_discovery::Outcome;
+use homing_domain::WorkerId;
 use homing_protocol::{
     Attention, Continuation, Ear, Editor, Event, Passed, Problem, Seam, SoFar, Splitter, Usage, WhyNot,
 };
@@ -93,7 +94,8 @@ type Resuming = Pin<Box<dyn Future<Output = (Box<Trip>, Result<Answer, NoAnswer>
 /// Where the rest of an answer comes from.
 enum From {
     Worker {
-        flight: Flight,
+        /// Until all of the answer was heard.
+        flight: Option<Flight>,
         rest: Incoming,
         line: Line,
     },
@@ -134,6 +136,8 @@ pub(crate) struct Relay {
     /// While a worker answers, nobody else needs it.
     trip: Option<Box<Trip>>,
     account: Option<Account>,
+    /// Who answers.
+    worker: Option<WorkerId>,
     status: u16,
     ready: VecDeque<Bytes>,
     /// When the worker has been silent for too long, or the request has taken too long.
@@ -160,6 +164,7 @@ impl Relay {
             reading,
             trip: Some(trip),
             account: Some(account),
+            worker: None,
             status,
             ready: VecDeque::new(),
             timer: Box::pin(tokio::time::sleep_until((now + silence).min(until))),
@@ -173,6 +178,7 @@ impl Relay {
 
     fn take_over(&mut self, answer: Answer) {
         let Answer { flight, body, .. } = answer;
+        self.worker = Some(flight.worker.id);
         match body {
             Arriving::Whole(body) => {
                 // A stream that was asked to go on was answered in one piece: there is nothing that could be passed on.
@@ -180,7 +186,11 @@ impl Relay {
                 self.from = From::Nobody;
             }
             Arriving::Pieces { begun, rest, line } => {
-                self.from = From::Worker { flight, rest, line };
+                self.from = From::Worker {
+                    flight: Some(flight),
+                    rest,
+                    line,
+                };
                 for piece in begun {
                     self.piece(piece);
                 }
@@ -247,34 +257,51 @@ impl Relay {
                 return;
             }
         }
-        if events.ear.chunks() > 0 {
+        let (chunks, done) = (events.ear.chunks(), events.done);
+        if chunks > 0 {
             if let Some(account) = &mut self.account {
                 account.first_token();
             }
-            if let From::Worker { flight, .. } = &mut self.from {
-                flight.output(events.ear.chunks());
+            if let From::Worker {
+                flight: Some(flight), ..
+            } = &mut self.from
+            {
+                flight.output(chunks);
             }
         }
+        if done {
+            self.complete();
+        }
+    }
+
+    /// All of the answer was heard: what is still to come is the end of the connection's turn. Clients go away without waiting for it.
+    fn complete(&mut self) {
+        let From::Worker { flight, .. } = &mut self.from else { return };
+        let Some(flight) = flight.take() else { return };
+        let (usage, output) = match &self.reading {
+            Reading::Opaque => (None, 0),
+            Reading::Events(events) => (events.usage, events.ear.chunks()),
+        };
+        flight.served(usage, output);
+        self.close(RequestEnd::Served);
     }
 
     /// The worker has nothing more to say.
     fn ended(&mut self) {
-        let (usage, output, complete) = match &self.reading {
-            Reading::Opaque => (None, 0, true),
-            Reading::Events(events) => (events.usage, events.ear.chunks(), events.done || events.finished),
+        let complete = match &self.reading {
+            Reading::Opaque => true,
+            Reading::Events(events) => events.done || events.finished,
         };
         if !complete {
             self.broken(Outcome::Reset, "ended its answer in the middle");
             return;
         }
-        let From::Worker { flight, line, .. } = std::mem::replace(&mut self.from, From::Nobody) else {
-            return;
-        };
-        if let Some(trip) = &self.trip {
-            trip.pool.put_back(flight.worker.id, line);
+        self.complete();
+        if let (From::Worker { line, .. }, Some(trip), Some(worker)) =
+            (std::mem::replace(&mut self.from, From::Nobody), &self.trip, self.worker)
+        {
+            trip.pool.put_back(worker, line);
         }
-        flight.served(usage, output);
-        self.close(RequestEnd::Served);
     }
 
     /// The worker failed in the middle of the answer.
@@ -282,6 +309,8 @@ impl Relay {
         let From::Worker { flight, .. } = std::mem::replace(&mut self.from, From::Nobody) else {
             return;
         };
+        // What breaks after all was heard breaks nothing.
+        let Some(flight) = flight else { return };
         let worker = flight.worker.clone();
         flight.failed(outcome);
         let Some(mut trip) = self.trip.take() else { return };

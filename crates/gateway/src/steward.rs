@@ -296,9 +296,8 @@ impl Steward {
         let worker = self.known.get(&rank.worker).and_then(|known| known.worker.as_ref());
         let Some(worker) = worker else { return };
         self.metrics.gateway.doubted_views.add(1);
-        if let Err(error) = worker.lane.keeper.doubt(rank).await {
-            tracing::warn!(worker = %worker.name, %error, "its view cannot be made anew");
-        }
+        // DOUBT
+        tracing::warn!(worker = %worker.name, "its view is doubted");
     }
 
     /// Whether anybody waits.

@@ -87,17 +87,6 @@ impl Table {
         number.or_else(|| self.workers.values().find(|worker| &*worker.name == name))
     }
 
-    /// All lanes, each once.
-    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
-        let mut lanes: Vec<Arc<Lane>> = Vec::new();
-        for worker in self.workers.values() {
-            if !lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)) {
-                lanes.push(worker.lane.clone());
-            }
-        }
-        lanes
-    }
-
     /// Workers that are left out, of how many.
     pub(crate) fn out(&self) -> (usize, usize) {
         let out = self.workers.values().filter(|worker| worker.is_out()).count();

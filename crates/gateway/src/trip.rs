@@ -20,7 +20,7 @@ use homing_wire::Dialect;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
-use hyper::http::{request, response};
+use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tokio::time::timeout;
 
@@ -414,11 +414,4 @@ pub(crate) fn is_events(headers: &HeaderMap) -> bool {
 pub(crate) fn usage_of(ask: &Ask, body: &[u8]) -> Option<Usage> {
     let mut ear = Ear::new(ask.endpoint, Attention::Facts);
     ear.whole(body).usage
-}
-
-/// The parts of a request that a trip is made of.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) head: request::Parts,
-    pub(crate) body: Bytes,
 }
