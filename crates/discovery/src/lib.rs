@@ -10,15 +10,18 @@
 //!
 //! **Invariant:** a number is given to one worker and never again in one process. A worker that left and comes back has another.
 //!
-//! **Invariant:** no question to an engine is asked while the one before it is open, and no answer is read beyond a limit.
+//! **Invariant:** an engine is asked no question while the one before it of the same kind is open, and no answer is read beyond a
+//! limit.
 //!
 //! What is done with all of this, whom requests go to and when a worker that is not well is left out, is the gateway's matter.
 
+mod ask;
 pub mod dns;
 pub mod file;
 pub mod health;
 pub mod leases;
 mod ledger;
+mod lines;
 pub mod load;
 pub mod probe;
 pub mod register;
@@ -27,13 +30,13 @@ pub mod roster;
 pub mod source;
 pub mod watch;
 
-pub use dns::Dns;
+pub use dns::{Dns, DnsConfig};
 pub use file::FileSource;
 pub use health::{Admission, FoundBy, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};
 pub use load::RankLoad;
-pub use probe::{Facts, Probe, ProbeConfig, Unlearnt};
-pub use register::Registrant;
-pub use registrations::Registrations;
+pub use probe::{Facts, Filled, Model, NotReached, Probe, ProbeConfig, Unlearnt};
+pub use register::{Registrant, RegistrantConfig};
+pub use registrations::{Registrations, RegistrationsConfig};
 pub use roster::{Change, Refused, Roster, RosterConfig, SourceStanding, Standing, Worker};
 pub use source::{Absence, Origin, Source, SourceKind, Static, Tell, Told};
 pub use watch::{News, Notice, WatchConfig, Watcher, Watchers};

@@ -1,10 +1,46 @@
 //! What is this worker?
+//!
+//! A worker is asked what it serves, which engine it is and how that was set up. What it cannot or will not say is listed with the
+//! reason ([`Facts::unlearnt`]), and [`Facts::fill`] puts what was learnt in place of defaults.
+//!
+//! | fact | vLLM | SGLang |
+//! |---|---|---|
+//! | models, adapters, lengths, which engine | `/v1/models` | `/v1/models` |
+//! | version | `/version` | `/server_info` |
+//! | block size, blocks, prefix caching | `/metrics`: `vllm:cache_config_info` | `/server_info` |
+//! | ranks | the engines of `/metrics`, the sources of `/kv_event_sources` | `/server_info` |
+//! | whether cached tokens are reported | not told | `/server_info` |
+//! | where events are | `/kv_event_sources` | `/server_info`: `kv_events` |
+//!
+//! **Invariant:** no prompt is sent, and nothing is changed.
+//!
+//! **Invariant:** each answer has a time limit and is read up to a limit, and what it says is believed only within bounds.
+
+mod fill;
+mod sglang;
+mod vllm;
 
 use std::time::Duration;
 
-use homing_config::{EventSource, HttpUrl, Switch, WorkerDefaults, WorkerSpec};
+use homing_config::{Config, EventSource, HttpUrl, Switch};
 use homing_domain::{BlockSize, Blocks, Tokens};
 use homing_wire::Dialect;
+use reqwest::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::ask::{AskError, Question};
+
+pub use fill::Filled;
+
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER: usize = 4 << 20;
+/// Models and adapters that are kept; those beyond are left out, and that is said.
+pub const MAX_MODELS: usize = 4096;
+/// The longest name that is kept, in bytes.
+const MAX_NAME: usize = 256;
+/// Ranks that are believed.
+const MAX_RANKS: u16 = 1024;
 
 /// How workers are asked.
 #[derive(Clone, Debug)]
@@ -52,21 +88,10 @@ pub struct Model {
 /// One thing that could not be learnt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlearnt {
-    /// What, as in the fields of [`Facts`].
+    /// What, as the fields of [`Facts`] are called.
     pub fact: &'static str,
     /// Why, in words.
     pub why: String,
-}
-
-/// What was said of a worker, with what it says itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Filled {
-    /// The worker.
-    pub spec: WorkerSpec,
-    /// What was taken from the worker in place of a default, in words.
-    pub learnt: Vec<String>,
-    /// What it says that is not what was said of it, in words.
-    pub mismatches: Vec<String>,
 }
 
 /// Why a worker could not be asked at all.
@@ -77,31 +102,184 @@ pub struct NotReached {
     pub url: String,
     /// Why, in words.
     pub why: String,
+    /// Whether nothing came in time.
+    pub(crate) outcome: homing_telemetry::Asked,
 }
 
 /// Asks workers what they are.
 #[derive(Clone, Debug)]
-pub struct Probe {}
+pub struct Probe {
+    client: Client,
+    config: ProbeConfig,
+}
+
+/// `/v1/models`.
+#[derive(Debug, Deserialize)]
+struct Cards {
+    data: Vec<Card>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Card {
+    id: String,
+    parent: Option<String>,
+    max_model_len: Option<u64>,
+    owned_by: Option<String>,
+}
+
+impl ProbeConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            timeout: config.probe.timeout,
+        }
+    }
+}
 
 impl Probe {
-    /// Connections are made by `client` and kept with it.
-    pub fn new(client: reqwest::Client, config: ProbeConfig) -> Self {
-        let _ = (client, config);
-        todo!()
+    /// A probe with connections of its own.
+    pub fn new(config: ProbeConfig) -> Result<Self, reqwest::Error> {
+        Ok(Self::with_client(crate::ask::client()?, config))
     }
 
-    /// Asks. An error means that it answers nothing that helps; try again.
-    #[expect(clippy::unused_async, reason = "to be written")]
+    /// Connections are made by `client` and kept with it.
+    pub(crate) fn with_client(client: Client, config: ProbeConfig) -> Self {
+        Self { client, config }
+    }
+
+    /// Asks. An error means that nobody answers, or that whoever answers is not ready: try again.
     pub async fn ask(&self, url: &HttpUrl) -> Result<Facts, NotReached> {
-        let _ = url;
-        todo!()
+        let mut facts = Facts::default();
+        let worker = Asked { probe: self, url };
+        let owner = match worker.json::<Cards>("/v1/models").await {
+            Ok(cards) => facts.take_models(cards),
+            Err(error) if error.is_unknown() => {
+                facts.miss("models", &error);
+                None
+            }
+            Err(error) => {
+                return Err(NotReached {
+                    url: url.to_string(),
+                    outcome: error.outcome(),
+                    why: error.to_string(),
+                });
+            }
+        };
+        facts.dialect = match owner.as_deref() {
+            Some("vllm") => Some(Dialect::Vllm),
+            Some("sglang") => Some(Dialect::Sglang),
+            _ => None,
+        };
+        // One that does not say it by its models is known by what else it answers.
+        match facts.dialect {
+            Some(Dialect::Vllm) => vllm::learn(&mut facts, worker).await,
+            Some(Dialect::Sglang) => sglang::learn(&mut facts, worker).await,
+            _ => {
+                if vllm::recognise(worker).await {
+                    facts.dialect = Some(Dialect::Vllm);
+                    vllm::learn(&mut facts, worker).await;
+                } else if sglang::recognise(worker).await {
+                    facts.dialect = Some(Dialect::Sglang);
+                    sglang::learn(&mut facts, worker).await;
+                } else {
+                    facts.miss_all("it answers neither like vLLM nor like SGLang");
+                }
+            }
+        }
+        Ok(facts)
+    }
+}
+
+/// A worker that is being asked.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    probe: &'a Probe,
+    url: &'a HttpUrl,
+}
+
+impl<'a> Asked<'a> {
+    async fn json<T: DeserializeOwned>(self, path: &str) -> Result<T, AskError> {
+        self.question(path).json().await
+    }
+
+    fn question<'b>(self, path: &'b str) -> Question<'b>
+    where
+        'a: 'b,
+    {
+        Question {
+            client: &self.probe.client,
+            url: self.url,
+            path,
+            timeout: self.probe.config.timeout,
+            limit: MAX_ANSWER,
+        }
     }
 }
 
 impl Facts {
-    /// What was said of a worker together with what it says: a value that is the default counts as not said.
-    pub fn fill(&self, spec: &WorkerSpec, defaults: &WorkerDefaults) -> Filled {
-        let _ = (spec, defaults);
-        todo!()
+    /// The facts that depend on the engine, as they are called here.
+    const OF_ENGINE: [&'static str; 8] = [
+        "dialect",
+        "version",
+        "block_size",
+        "blocks",
+        "ranks",
+        "prefix_caching",
+        "reports_cached",
+        "events",
+    ];
+
+    /// The models that are no adapters.
+    pub fn base_models(&self) -> impl Iterator<Item = &Model> {
+        self.models.iter().flatten().filter(|model| model.parent.is_none())
     }
+
+    /// The adapters.
+    pub fn adapters(&self) -> impl Iterator<Item = &Model> {
+        self.models.iter().flatten().filter(|model| model.parent.is_some())
+    }
+
+    /// Takes what is served, and says who calls it its own.
+    fn take_models(&mut self, cards: Cards) -> Option<String> {
+        let owner = cards.data.iter().find_map(|card| card.owned_by.clone());
+        let count = cards.data.len();
+        let is_kept = |card: &Card| card.id.len() <= MAX_NAME;
+        let cards = cards.data.into_iter().filter(is_kept).take(MAX_MODELS);
+        let mut models: Vec<Model> = cards
+            .map(|card| Model {
+                name: card.id,
+                parent: card.parent,
+                max_len: card.max_model_len.and_then(|len| u32::try_from(len).ok()).map(Tokens),
+            })
+            .collect();
+        models.sort_by_key(|model| model.parent.is_some());
+        if models.len() < count {
+            let left_out = count - models.len();
+            self.miss_because("models", format!("{left_out} of {count} are left out"));
+        }
+        self.models = Some(models);
+        owner
+    }
+
+    fn miss(&mut self, fact: &'static str, error: &AskError) {
+        self.miss_because(fact, error.to_string());
+    }
+
+    fn miss_because(&mut self, fact: &'static str, why: impl Into<String>) {
+        self.unlearnt.push(Unlearnt { fact, why: why.into() });
+    }
+
+    fn miss_all(&mut self, why: &str) {
+        for fact in Self::OF_ENGINE {
+            self.miss_because(fact, why);
+        }
+    }
+}
+
+/// A text of another's as it is kept.
+fn kept(text: &str) -> String {
+    text.chars()
+        .filter(|letter| !letter.is_control())
+        .take(MAX_NAME)
+        .collect()
 }

@@ -1,18 +1,40 @@
 //! Who keeps asking a worker what it is, how it is and how busy it is?
+//!
+//! A [`Watcher`] does, one for each worker, until it is dropped. It asks three kinds of questions, each at its own interval, each
+//! kind one at a time; what it learns goes to one channel for all workers.
+//!
+//! **Invariant:** questions do not pile up: one that is slow delays the next of its kind and nothing else, and a load question for
+//! which there is no room is left out and counted.
+//!
+//! **Invariant:** workers that came together are not asked together: pauses are varied at random, the first of them over their
+//! whole length.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use homing_config::HttpUrl;
+use homing_config::{Config, HttpUrl};
 use homing_domain::WorkerId;
 use homing_profile::Time;
-use homing_telemetry::Metrics;
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use homing_telemetry::{Asked, Metrics};
+use reqwest::Client;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 
+use crate::ask::{AskError, Question};
 use crate::health::Ping;
-use crate::load::RankLoad;
-use crate::probe::{Facts, ProbeConfig};
+use crate::load::{Asking, RankLoad, Scale, Way};
+use crate::probe::{Facts, Probe, ProbeConfig};
+
+/// Where a worker is asked how it is. What it says is not read.
+const HEALTH: &str = "/health";
+/// Bytes of that answer that are read.
+const MAX_HEALTH: usize = 64 << 10;
+/// Workers that are asked what they are at once; others wait.
+const PROBES: usize = 16;
+/// The pause before a worker is asked again that did not say what it is; it doubles, up to [`PROBE_AGAIN_MOST`].
+const PROBE_AGAIN: Duration = Duration::from_millis(250);
+/// The longest such pause.
+const PROBE_AGAIN_MOST: Duration = Duration::from_secs(5);
 
 /// How often is asked, and how long is waited.
 #[derive(Clone, Debug)]
@@ -51,6 +73,8 @@ pub struct Notice {
 pub enum News {
     /// What it says it is: the first time, and whenever that changed.
     Facts(Arc<Facts>),
+    /// It does not say what it is, and why: the first time, and whenever the reason changed.
+    NoFacts(String),
     /// How it was when it was asked; goes to [`crate::Health::ping`].
     Ping(Ping),
     /// How busy its ranks are.
@@ -59,25 +83,75 @@ pub enum News {
 
 /// Makes watchers that share connections, limits and the channel they tell on.
 #[derive(Clone, Debug)]
-pub struct Watchers {}
+pub struct Watchers {
+    shared: Arc<Shared>,
+    to: mpsc::Sender<Notice>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: WatchConfig,
+    client: Client,
+    probe: Probe,
+    probes: Semaphore,
+    loads: Semaphore,
+    metrics: Arc<Metrics>,
+}
 
 /// Watches one worker until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    task: AbortHandle,
+    task: JoinHandle<()>,
+}
+
+impl WatchConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config, origin: Instant) -> Self {
+        Self {
+            origin,
+            probe: ProbeConfig::of(config),
+            probe_interval: config.probe.interval,
+            ping_interval: config.health.interval,
+            ping_timeout: config.health.timeout,
+            load_interval: config.load.interval,
+            load_timeout: config.load.timeout,
+            at_once: config.load.at_once as usize,
+        }
+    }
 }
 
 impl Watchers {
     /// What is learnt goes to `to`. While nobody takes it, questions wait.
     pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let _ = (config, to, metrics);
-        todo!()
+        let client = crate::ask::client()?;
+        let shared = Shared {
+            probe: Probe::with_client(client.clone(), config.probe.clone()),
+            client,
+            probes: Semaphore::new(PROBES),
+            loads: Semaphore::new(config.at_once.min(Semaphore::MAX_PERMITS)),
+            metrics: metrics.clone(),
+            config,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            to,
+        })
     }
 
-    /// Begins to watch. The first questions are asked at once, later ones at times that differ between workers.
+    /// Begins to watch: first what it is and how it is, then how busy it is. Must be called within a runtime.
     pub fn watch(&self, worker: WorkerId, url: &HttpUrl) -> Watcher {
-        let _ = (worker, url);
-        todo!()
+        let watching = Watching {
+            shared: self.shared.clone(),
+            to: self.to.clone(),
+            worker,
+            url: url.clone(),
+            known: Mutex::new(None),
+            is_back: Notify::new(),
+            is_known: Notify::new(),
+        };
+        Watcher {
+            task: tokio::spawn(watching.run()),
+        }
     }
 }
 
@@ -85,4 +159,192 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Nobody takes what is learnt.
+struct Over;
+
+struct Watching {
+    shared: Arc<Shared>,
+    to: mpsc::Sender<Notice>,
+    worker: WorkerId,
+    url: HttpUrl,
+    /// What it said last that it is. Written by the one who probes, read by the one who asks for loads.
+    known: Mutex<Option<Arc<Facts>>>,
+    /// Told when a worker answers after it did not.
+    is_back: Notify,
+    /// Told when it is known for the first time what it is.
+    is_known: Notify,
+}
+
+impl Watching {
+    async fn run(self) {
+        // Whichever ends first does so because nobody listens.
+        tokio::select! {
+            _ = self.probes() => {}
+            _ = self.pings() => {}
+            _ = self.loads() => {}
+        }
+    }
+
+    async fn probes(&self) -> Result<(), Over> {
+        let config = &self.shared.config;
+        let (mut again, mut trouble) = (PROBE_AGAIN, String::new());
+        loop {
+            let (at, asked) = {
+                let Ok(_permit) = self.shared.probes.acquire().await else {
+                    return Err(Over);
+                };
+                (self.now(), self.shared.probe.ask(&self.url).await)
+            };
+            let outcome = asked.as_ref().map_or_else(|error| error.outcome, |_| Asked::Answered);
+            self.shared.metrics.discovery.asked_probes.of(outcome).add(1);
+            let pause = match asked {
+                Ok(facts) => {
+                    again = PROBE_AGAIN;
+                    trouble.clear();
+                    self.learn(at, facts).await?;
+                    varied(config.probe_interval)
+                }
+                Err(error) => {
+                    if trouble != error.why {
+                        trouble.clone_from(&error.why);
+                        self.tell(at, News::NoFacts(error.why)).await?;
+                    }
+                    again = (again * 2).min(PROBE_AGAIN_MOST);
+                    varied(again.min(config.probe_interval))
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.is_back.notified() => {}
+            }
+        }
+    }
+
+    async fn learn(&self, at: Time, facts: Facts) -> Result<(), Over> {
+        let before = self.known();
+        if before.as_deref() == Some(&facts) {
+            return Ok(());
+        }
+        let facts = Arc::new(facts);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.clone());
+        self.is_known.notify_one();
+        self.tell(at, News::Facts(facts)).await
+    }
+
+    async fn pings(&self) -> Result<(), Over> {
+        let config = &self.shared.config;
+        let mut before = None;
+        let mut pause = first_pause(config.ping_interval);
+        loop {
+            let at = self.now();
+            let question = Question {
+                client: &self.shared.client,
+                url: &self.url,
+                path: HEALTH,
+                timeout: config.ping_timeout,
+                limit: MAX_HEALTH,
+            };
+            let (ping, outcome) = match question.stream(|_| ()).await {
+                Ok(()) => (Ping::Answered, Asked::Answered),
+                // It is there and has no such page: that is an answer.
+                Err(error) if error.is_unknown() => (Ping::Answered, Asked::Answered),
+                Err(AskError::TimedOut(_)) => (Ping::TimedOut, Asked::TimedOut),
+                Err(_) => (Ping::Failed, Asked::Failed),
+            };
+            self.shared.metrics.discovery.asked_pings.of(outcome).add(1);
+            self.tell(at, News::Ping(ping)).await?;
+            if ping == Ping::Answered && before.is_some_and(|before| before != Ping::Answered) {
+                self.is_back.notify_one();
+            }
+            before = Some(ping);
+            tokio::time::sleep(pause).await;
+            pause = varied(config.ping_interval);
+        }
+    }
+
+    async fn loads(&self) -> Result<(), Over> {
+        let config = &self.shared.config;
+        let metrics = &self.shared.metrics.discovery;
+        // What to ask for depends on what it is.
+        self.is_known.notified().await;
+        let mut way: Option<Way> = None;
+        let mut pause = first_pause(config.load_interval);
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = varied(config.load_interval);
+            let Ok(_permit) = self.shared.loads.try_acquire() else {
+                metrics.asked_polls.of(Asked::Skipped).add(1);
+                continue;
+            };
+            let facts = self.known();
+            let ways = match way {
+                Some(way) => vec![way],
+                None => Way::of(facts.as_ref().and_then(|facts| facts.dialect)).to_vec(),
+            };
+            let asked = Instant::now();
+            let asking = Asking {
+                client: &self.shared.client,
+                url: &self.url,
+                timeout: config.load_timeout,
+                at: self.now(),
+                scale: facts.map(|facts| scale(&facts)).unwrap_or_default(),
+            };
+            let mut outcome = None;
+            for candidate in ways {
+                match candidate.ask(&asking).await {
+                    Ok(loads) => {
+                        way = Some(candidate);
+                        outcome = Some(Asked::Answered);
+                        metrics.poll_duration.observe(asked.elapsed());
+                        self.tell(asking.at, News::Load(loads)).await?;
+                        break;
+                    }
+                    Err(error) => {
+                        outcome = Some(error.outcome());
+                        // Another engine may be there by now, which is asked in another way.
+                        way = None;
+                        if !error.is_unknown() {
+                            break;
+                        }
+                    }
+                }
+            }
+            if let Some(outcome) = outcome {
+                metrics.asked_polls.of(outcome).add(1);
+            }
+        }
+    }
+
+    fn known(&self) -> Option<Arc<Facts>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn now(&self) -> Time {
+        let passed = self.shared.config.origin.elapsed();
+        Time(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    async fn tell(&self, at: Time, news: News) -> Result<(), Over> {
+        let worker = self.worker;
+        self.to.send(Notice { worker, at, news }).await.map_err(|_| Over)
+    }
+}
+
+fn scale(facts: &Facts) -> Scale {
+    Scale {
+        block_size: facts.block_size,
+        blocks: facts.blocks,
+    }
+}
+
+/// A pause of about this length.
+fn varied(pause: Duration) -> Duration {
+    pause.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
+
+/// A pause of at most this length: workers that came together part here.
+fn first_pause(pause: Duration) -> Duration {
+    pause.mul_f64(fastrand::f64())
 }

@@ -1,0 +1,131 @@
+//! How is an engine asked something over HTTP?
+//!
+//! **Invariant:** a question ends within its time limit, connecting and reading included, and at most so many bytes are read.
+
+use std::time::Duration;
+
+use homing_config::HttpUrl;
+use homing_telemetry::Asked;
+use reqwest::{Client, StatusCode};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// Idle connections are closed before engines close them: uvicorn does it after 5 s.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum AskError {
+    /// Nobody is there.
+    #[error("it cannot be reached: {0}")]
+    Unreached(String),
+    /// Nothing, or not everything, came in time.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// Another status than 200.
+    #[error("{path} answers with status {status}")]
+    Status {
+        /// What was asked for.
+        path: String,
+        /// The status.
+        status: StatusCode,
+    },
+    /// More than is read.
+    #[error("{path} answers with more than {limit} bytes")]
+    TooLong {
+        /// What was asked for.
+        path: String,
+        /// What is read.
+        limit: usize,
+    },
+    /// Not what such an engine answers.
+    #[error("{path} answers with something else than expected: {why}")]
+    Unexpected {
+        /// What was asked for.
+        path: String,
+        /// In which way.
+        why: String,
+    },
+}
+
+impl AskError {
+    /// Whether the engine answers and does not know the question.
+    pub(crate) fn is_unknown(&self) -> bool {
+        let unknown = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+        matches!(self, Self::Status { status, .. } if unknown.contains(status))
+    }
+
+    pub(crate) fn outcome(&self) -> Asked {
+        match self {
+            Self::TimedOut(_) => Asked::TimedOut,
+            _ => Asked::Failed,
+        }
+    }
+}
+
+/// A client for questions to engines. Proxies of the environment are not used: engines are near.
+pub(crate) fn client() -> Result<Client, reqwest::Error> {
+    Client::builder()
+        .no_proxy()
+        .pool_idle_timeout(IDLE)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+}
+
+/// One question: below which address, and within which limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) url: &'a HttpUrl,
+    pub(crate) path: &'a str,
+    pub(crate) timeout: Duration,
+    pub(crate) limit: usize,
+}
+
+impl Question<'_> {
+    /// Asks, and gives every piece of the answer to `take`.
+    pub(crate) async fn stream(&self, take: impl FnMut(&[u8])) -> Result<(), AskError> {
+        match tokio::time::timeout(self.timeout, self.read(take)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(AskError::TimedOut(self.timeout)),
+        }
+    }
+
+    /// Asks for JSON.
+    pub(crate) async fn json<T: DeserializeOwned>(&self) -> Result<T, AskError> {
+        let mut body = Vec::new();
+        self.stream(|piece| body.extend_from_slice(piece)).await?;
+        serde_json::from_slice(&body).map_err(|error| AskError::Unexpected {
+            path: self.path.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    async fn read(&self, mut take: impl FnMut(&[u8])) -> Result<(), AskError> {
+        let unreached = |error: reqwest::Error| AskError::Unreached(cause(&error));
+        let url = format!("{}{}", self.url, self.path);
+        let mut answer = self.client.get(url).send().await.map_err(unreached)?;
+        let (path, status) = (self.path.to_owned(), answer.status());
+        if status != StatusCode::OK {
+            return Err(AskError::Status { path, status });
+        }
+        let mut room = self.limit;
+        while let Some(piece) = answer.chunk().await.map_err(unreached)? {
+            room = room.checked_sub(piece.len()).ok_or_else(|| AskError::TooLong {
+                path: path.clone(),
+                limit: self.limit,
+            })?;
+            take(&piece);
+        }
+        Ok(())
+    }
+}
+
+/// The innermost cause: the ones around it repeat the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
