@@ -156,7 +156,10 @@ fn says_nothing(data: &[u8]) -> bool {
 
 /// The data without token ids: they become null, as vLLM writes them where they were not asked for. `None` if there are none.
 fn hide(data: &[u8]) -> Option<Vec<u8>> {
-    let mut spans = [list_of(&keyed::TOKEN_IDS, data), list_of(&keyed::PROMPT_TOKEN_IDS, data)];
+    let mut spans = [
+        list_of(&keyed::TOKEN_IDS, data),
+        list_of(&keyed::PROMPT_TOKEN_IDS, data),
+    ];
     spans.sort_unstable_by_key(|span| span.map(|span| span.start));
     if spans == [None, None] {
         return None;
@@ -206,9 +209,17 @@ mod tests {
     fn usage_is_asked_for_in_streams_that_do_not() {
         let chat = Endpoint::ChatCompletions;
         for (endpoint, body, sent) in [
-            (chat, r#"{"stream":true}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                chat,
+                r#"{"stream":true}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
             (chat, r#"{"stream":false}"#, r#"{"stream":false}"#),
-            (chat, r#"{"stream":true,"stream_options":{"include_usage":true}}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                chat,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
             (
                 chat,
                 r#"{"stream":true,"stream_options":{"include_usage":false,"continuous_usage_stats":true}}"#,
@@ -224,26 +235,44 @@ mod tests {
 
     #[test]
     fn tokens_are_asked_for_only_where_they_help() {
-        let asked = |body: &str| plan(Endpoint::Completions, body, Wanted::UsageAndTokens).1.contains("return_token_ids\":true");
+        let asked = |body: &str| {
+            plan(Endpoint::Completions, body, Wanted::UsageAndTokens)
+                .1
+                .contains("return_token_ids\":true")
+        };
         assert!(asked(r#"{"prompt":"a","stream":true}"#));
         assert!(!asked(r#"{"prompt":"a","stream":false}"#));
         assert!(!asked(r#"{"prompt":"a","stream":true,"n":2}"#));
-        let (own, _) = plan(Endpoint::Completions, r#"{"prompt":"a","stream":true,"return_token_ids":true}"#, Wanted::UsageAndTokens);
+        let (own, _) = plan(
+            Endpoint::Completions,
+            r#"{"prompt":"a","stream":true,"return_token_ids":true}"#,
+            Wanted::UsageAndTokens,
+        );
         let event = Event::new(&b"data: {\"choices\":[{\"text\":\"a\",\"token_ids\":[1]}]}\n\n"[..]);
         assert_eq!(own.editor().event(&event), Passed::Pass);
     }
 
     #[test]
     fn what_was_added_is_taken_out_and_nothing_else() {
-        let (plan, _) = plan(Endpoint::ChatCompletions, r#"{"messages":[],"stream":true}"#, Wanted::UsageAndTokens);
+        let (plan, _) = plan(
+            Endpoint::ChatCompletions,
+            r#"{"messages":[],"stream":true}"#,
+            Wanted::UsageAndTokens,
+        );
         let editor = plan.editor();
         let passed = |data: &str| editor.event(&Event::new(format!("data: {data}\n\n").into_bytes()));
         let replaced = |data: &str| Passed::Replace(format!("data: {data}\n\n").into());
         assert_eq!(passed(r#"{"choices":[],"usage":{"prompt_tokens":1}}"#), Passed::Drop);
-        assert_eq!(passed(r#"{"choices": [ ], "usage": {"prompt_tokens":1}}"#), Passed::Drop);
+        assert_eq!(
+            passed(r#"{"choices": [ ], "usage": {"prompt_tokens":1}}"#),
+            Passed::Drop
+        );
         assert_eq!(passed(r#"{"choices":[],"usage":null}"#), Passed::Pass);
         assert_eq!(passed("[DONE]"), Passed::Pass);
-        assert_eq!(passed(r#"{"choices":[{"delta":{"content":"\"token_ids\":[1]"},"token_ids":null}]}"#), Passed::Pass);
+        assert_eq!(
+            passed(r#"{"choices":[{"delta":{"content":"\"token_ids\":[1]"},"token_ids":null}]}"#),
+            Passed::Pass
+        );
         assert_eq!(
             passed(r#"{"choices":[{"delta":{"content":"a"},"token_ids":[5, 6]}]}"#),
             replaced(r#"{"choices":[{"delta":{"content":"a"},"token_ids":null}]}"#)
@@ -253,7 +282,10 @@ mod tests {
             replaced(r#"{"prompt_token_ids":null,"choices":[{"delta":{"role":"assistant"},"token_ids":null}],"x":1}"#)
         );
         // A piece that there would not be without the tokens.
-        assert_eq!(passed(r#"{"choices":[{"delta":{},"finish_reason":null,"token_ids":[5]}]}"#), Passed::Drop);
+        assert_eq!(
+            passed(r#"{"choices":[{"delta":{},"finish_reason":null,"token_ids":[5]}]}"#),
+            Passed::Drop
+        );
         assert_eq!(
             passed(r#"{"choices":[{"delta":{},"finish_reason":"stop","token_ids":[5]}]}"#),
             replaced(r#"{"choices":[{"delta":{},"finish_reason":"stop","token_ids":null}]}"#)

@@ -138,6 +138,29 @@ impl Endpoint {
         })
     }
 
+    /// Where engines have it.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+            Self::Embeddings => "/v1/embeddings",
+            Self::Responses => "/v1/responses",
+            Self::Messages => "/v1/messages",
+            Self::CountTokens => "/v1/messages/count_tokens",
+            Self::Tokenize => "/tokenize",
+            Self::Detokenize => "/detokenize",
+            Self::Other(Other::Rerank) => "/v1/rerank",
+            Self::Other(Other::Score) => "/v1/score",
+            Self::Other(Other::Classify) => "/classify",
+            Self::Other(Other::Pooling) => "/pooling",
+            Self::Other(Other::Speech) => "/v1/audio/speech",
+            Self::Other(Other::Transcription) => "/v1/audio/transcriptions",
+            Self::Other(Other::Translation) => "/v1/audio/translations",
+            Self::Other(Other::ImageGeneration) => "/v1/images/generations",
+            Self::Other(Other::ImageEdit) => "/v1/images/edits",
+        }
+    }
+
     /// Whose protocol it is.
     pub const fn family(self) -> Family {
         match self {
@@ -212,6 +235,7 @@ mod tests {
             ("/v1/audio/transcriptions", Endpoint::Other(Other::Transcription)),
         ] {
             assert_eq!(Endpoint::of("POST", path), Ok(endpoint), "{path}");
+            assert_eq!(Endpoint::of("POST", endpoint.path()), Ok(endpoint), "{path}");
         }
     }
 

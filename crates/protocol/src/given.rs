@@ -117,10 +117,15 @@ impl Given<'_> {
     /// A time: with a unit, or a number of seconds.
     pub(crate) fn duration(&self) -> Result<Duration, Wrong> {
         let written = match self {
-            Self::Json(value) if kind(value) == Some(Kind::Number) => std::str::from_utf8(value).ok().map(str::to_owned),
+            Self::Json(value) if kind(value) == Some(Kind::Number) => {
+                std::str::from_utf8(value).ok().map(str::to_owned)
+            }
             _ => self.text(),
         };
-        let time = written.as_deref().and_then(seconds).filter(|time| *time <= LONGEST_DEADLINE);
+        let time = written
+            .as_deref()
+            .and_then(seconds)
+            .filter(|time| *time <= LONGEST_DEADLINE);
         time.ok_or_else(|| self.wrong("a time such as 500ms or 2s".to_owned()))
     }
 
@@ -145,7 +150,9 @@ fn pair(label: &str) -> Option<(String, String)> {
 fn seconds(text: &str) -> Option<Duration> {
     // `ms` before `m` and `s`: the first that fits is taken.
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3_600.0)];
-    let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let found = units
+        .iter()
+        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
     let (number, unit) = found.unwrap_or((text, 1.0));
     let number: f64 = number.trim().parse().ok()?;
     Duration::try_from_secs_f64(number * unit).ok()

@@ -48,7 +48,7 @@ pub struct Heard {
     pub tool: bool,
     /// Whether the stream is complete with it.
     pub done: bool,
-    /// Why the answer ended, in the engine's word. `abort` is one: the engine gave up.
+    /// Why the answer ended, in the engine's word. `abort` means that the engine gave up: it is no end that a client should see.
     pub finish: Option<String>,
     /// What was used so far.
     pub usage: Option<Usage>,
@@ -174,7 +174,8 @@ impl Ear {
         let mut heard = Heard::default();
         if chat {
             heard.reasoning = keyed::REASONING_CONTENT.says(data) || keyed::REASONING.says(data);
-            heard.tool = keyed::TOOL_CALLS.opens(data, b'[') && !keyed::TOOL_CALLS.from(data).is_some_and(is_empty_list);
+            heard.tool =
+                keyed::TOOL_CALLS.opens(data, b'[') && !keyed::TOOL_CALLS.from(data).is_some_and(is_empty_list);
         }
         let text_key = if chat { &keyed::CONTENT } else { &keyed::TEXT };
         heard.content = heard.reasoning || heard.tool || text_key.says(data);
@@ -305,7 +306,9 @@ fn name_of<'a>(event: &'a Event, data: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
         return name.into();
     }
     let told = entry(data, "type").and_then(text);
-    told.map(|name| name.into_owned().into_bytes()).unwrap_or_default().into()
+    told.map(|name| name.into_owned().into_bytes())
+        .unwrap_or_default()
+        .into()
 }
 
 fn head(data: &[u8]) -> Option<Head> {
@@ -319,7 +322,9 @@ fn head(data: &[u8]) -> Option<Head> {
 /// The error that an object tells, in any of the forms that engines have.
 fn error_of(object: &[u8]) -> Option<EngineError> {
     let told = entry(object, "error").filter(|error| !matches!(kind(error), None | Some(Kind::Null)));
-    let flat = entry(object, "object").and_then(text).is_some_and(|what| what == "error");
+    let flat = entry(object, "object")
+        .and_then(text)
+        .is_some_and(|what| what == "error");
     let error = match told {
         Some(error) => error,
         None if flat || entry(object, "type").is_some_and(|kind| kind == b"\"error\"") => object,
@@ -334,7 +339,9 @@ fn error_of(object: &[u8]) -> Option<EngineError> {
     Some(EngineError {
         message: entry(error, "message").and_then(word).unwrap_or_default(),
         kind: entry(error, "type").and_then(word),
-        code: entry(error, "code").and_then(integer).and_then(|code| u16::try_from(code).ok()),
+        code: entry(error, "code")
+            .and_then(integer)
+            .and_then(|code| u16::try_from(code).ok()),
     })
 }
 
@@ -356,7 +363,10 @@ mod tests {
 
     fn hear(endpoint: Endpoint, events: &[&str]) -> (Vec<Heard>, u64) {
         let mut ear = Ear::new(endpoint, Attention::Facts);
-        let heard = events.iter().map(|raw| ear.event(&Event::new(raw.as_bytes().to_vec()))).collect();
+        let heard = events
+            .iter()
+            .map(|raw| ear.event(&Event::new(raw.as_bytes().to_vec())))
+            .collect();
         (heard, ear.chunks())
     }
 
@@ -381,7 +391,12 @@ mod tests {
         assert_eq!(chunks, 3);
         assert!(heard[2].reasoning && heard[3].tool && !heard[1].reasoning);
         assert_eq!(heard[4].finish.as_deref(), Some("length"));
-        let usage = Usage { prompt: 9, completion: 2, cached: Some(4), reasoning: None };
+        let usage = Usage {
+            prompt: 9,
+            completion: 2,
+            cached: Some(4),
+            reasoning: None,
+        };
         assert_eq!(heard[5].usage, Some(usage));
         assert!(heard[6].done && heard[7] == Heard::default());
         assert!(heard.iter().all(|heard| heard.error.is_none()));
@@ -391,19 +406,60 @@ mod tests {
     #[test]
     fn usage_is_read_as_each_engine_tells_it() {
         for (endpoint, body, usage) in [
-            (Endpoint::Completions, r#"{"usage":{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":null}}"#, (3, 1, None, None)),
-            (Endpoint::ChatCompletions, r#"{"usage":{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":null}}}"#, (3, 1, None, None)),
-            (Endpoint::ChatCompletions, r#"{"usage":{"prompt_tokens":3,"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":2}}}"#, (3, 5, None, Some(2))),
-            (Endpoint::Messages, r#"{"usage":{"input_tokens":1,"output_tokens":2,"cache_read_input_tokens":16,"cache_creation_input_tokens":4}}"#, (21, 2, Some(16), None)),
-            (Endpoint::Responses, r#"{"usage":{"input_tokens":8,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":1}}}"#, (8, 2, Some(0), Some(1))),
-            (Endpoint::Embeddings, r#"{"data":[[0.5]],"usage":{"prompt_tokens":7,"total_tokens":7}}"#, (7, 0, None, None)),
+            (
+                Endpoint::Completions,
+                r#"{"usage":{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":null}}"#,
+                (3, 1, None, None),
+            ),
+            (
+                Endpoint::ChatCompletions,
+                r#"{"usage":{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":null}}}"#,
+                (3, 1, None, None),
+            ),
+            (
+                Endpoint::ChatCompletions,
+                r#"{"usage":{"prompt_tokens":3,"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":2}}}"#,
+                (3, 5, None, Some(2)),
+            ),
+            (
+                Endpoint::Messages,
+                r#"{"usage":{"input_tokens":1,"output_tokens":2,"cache_read_input_tokens":16,"cache_creation_input_tokens":4}}"#,
+                (21, 2, Some(16), None),
+            ),
+            (
+                Endpoint::Responses,
+                r#"{"usage":{"input_tokens":8,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":1}}}"#,
+                (8, 2, Some(0), Some(1)),
+            ),
+            (
+                Endpoint::Embeddings,
+                r#"{"data":[[0.5]],"usage":{"prompt_tokens":7,"total_tokens":7}}"#,
+                (7, 0, None, None),
+            ),
         ] {
             let heard = Ear::new(endpoint, Attention::Facts).whole(body.as_bytes());
             let (prompt, completion, cached, reasoning) = usage;
-            assert_eq!(heard.usage, Some(Usage { prompt, completion, cached, reasoning }), "{body}");
+            assert_eq!(
+                heard.usage,
+                Some(Usage {
+                    prompt,
+                    completion,
+                    cached,
+                    reasoning
+                }),
+                "{body}"
+            );
         }
-        assert_eq!(Ear::new(Endpoint::Completions, Attention::Facts).whole(br#"{"usage":null}"#).usage, None);
-        assert_eq!(Ear::new(Endpoint::Completions, Attention::Facts).whole(b"no json"), Heard::default());
+        assert_eq!(
+            Ear::new(Endpoint::Completions, Attention::Facts)
+                .whole(br#"{"usage":null}"#)
+                .usage,
+            None
+        );
+        assert_eq!(
+            Ear::new(Endpoint::Completions, Attention::Facts).whole(b"no json"),
+            Heard::default()
+        );
     }
 
     #[test]
@@ -424,10 +480,20 @@ mod tests {
         assert_eq!(chunks, 2);
         assert!(heard[2].content && heard[3].reasoning && !heard[1].content);
         assert_eq!(heard[5].finish.as_deref(), Some("end_turn"));
-        assert_eq!(heard[5].usage, Some(Usage { prompt: 9, completion: 5, ..Usage::default() }));
+        assert_eq!(
+            heard[5].usage,
+            Some(Usage {
+                prompt: 9,
+                completion: 5,
+                ..Usage::default()
+            })
+        );
         assert!(heard[6].done);
         let error = heard[7].error.as_ref().unwrap();
-        assert_eq!((error.message.as_str(), error.kind.as_deref()), ("busy", Some("overloaded_error")));
+        assert_eq!(
+            (error.message.as_str(), error.kind.as_deref()),
+            ("busy", Some("overloaded_error"))
+        );
     }
 
     #[test]
@@ -451,8 +517,16 @@ mod tests {
     #[test]
     fn errors_are_heard_in_every_form() {
         for (event, message, code) in [
-            ("data: {\"error\": {\"message\": \"gone\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n", "gone", Some(500)),
-            ("data: {\"object\":\"error\",\"message\":\"bad\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}\n\n", "bad", Some(400)),
+            (
+                "data: {\"error\": {\"message\": \"gone\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n",
+                "gone",
+                Some(500),
+            ),
+            (
+                "data: {\"object\":\"error\",\"message\":\"bad\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}\n\n",
+                "bad",
+                Some(400),
+            ),
             ("data: {\"error\":\"plain\"}\n\n", "plain", None),
         ] {
             let (heard, _) = hear(Endpoint::ChatCompletions, &[event]);
@@ -468,9 +542,21 @@ mod tests {
             &b"data: {\"id\":\"c\",\"created\":5,\"model\":\"m\",\"choices\":[{\"text\":\"a\\n\\u00e9\",\"token_ids\":[1,2],\"prompt_token_ids\":[7]}]}\n\n"[..],
         ));
         let words = first.words.unwrap();
-        assert_eq!(words.head, Some(Head { id: "c".into(), created: 5, model: "m".into() }));
-        assert_eq!((words.text.as_str(), words.tokens, words.prompt_tokens), ("a\né", Some(vec![1, 2]), Some(vec![7])));
-        let second = ear.event(&Event::new(&b"data: {\"id\":\"c\",\"choices\":[{\"text\":\"\",\"token_ids\":null}]}\n\n"[..]));
+        assert_eq!(
+            words.head,
+            Some(Head {
+                id: "c".into(),
+                created: 5,
+                model: "m".into()
+            })
+        );
+        assert_eq!(
+            (words.text.as_str(), words.tokens, words.prompt_tokens),
+            ("a\né", Some(vec![1, 2]), Some(vec![7]))
+        );
+        let second = ear.event(&Event::new(
+            &b"data: {\"id\":\"c\",\"choices\":[{\"text\":\"\",\"token_ids\":null}]}\n\n"[..],
+        ));
         assert_eq!(*second.words.unwrap(), Words::default());
     }
 }

@@ -105,15 +105,24 @@ type Take = fn(&mut Hints, &Given<'_>) -> Result<(), Wrong>;
 const HINTS: &[(&str, Take)] = &[
     ("session", |hints, given| {
         let from = SessionFrom::Hint;
-        hints.session = Some(Session { id: given.name()?, from });
+        hints.session = Some(Session {
+            id: given.name()?,
+            from,
+        });
         Ok(())
     }),
-    ("priority", |hints, given| given.integer().map(|it| hints.priority = Some(it))),
-    ("deadline", |hints, given| given.duration().map(|it| hints.deadline = Some(it))),
+    ("priority", |hints, given| {
+        given.integer().map(|it| hints.priority = Some(it))
+    }),
+    ("deadline", |hints, given| {
+        given.duration().map(|it| hints.deadline = Some(it))
+    }),
     ("tenant", |hints, given| given.name().map(|it| hints.tenant = Some(it))),
     ("worker", |hints, given| given.name().map(|it| hints.worker = Some(it))),
     ("workers", |hints, given| given.names().map(|it| hints.allowed = it)),
-    ("exclude_workers", |hints, given| given.names().map(|it| hints.excluded = it)),
+    ("exclude_workers", |hints, given| {
+        given.names().map(|it| hints.excluded = it)
+    }),
     ("labels", |hints, given| given.labels().map(|it| hints.labels = it)),
     ("expected_output", |hints, given| {
         given.integer().map(|it| hints.expected_output = Some(it))
@@ -124,8 +133,12 @@ const HINTS: &[(&str, Take)] = &[
 
 /// What holds for one request only: fields of `overrides` in the body, `x-homing-override-*` in headers.
 const OVERRIDES: &[(&str, Take)] = &[
-    ("policy", |hints, given| given.name().map(|it| hints.overrides.policy = Some(it))),
-    ("temperature", |hints, given| given.number().map(|it| hints.overrides.temperature = Some(it))),
+    ("policy", |hints, given| {
+        given.name().map(|it| hints.overrides.policy = Some(it))
+    }),
+    ("temperature", |hints, given| {
+        given.number().map(|it| hints.overrides.temperature = Some(it))
+    }),
     ("overlap_credit", |hints, given| {
         given.number().map(|it| hints.overrides.overlap_credit = Some(it))
     }),
@@ -135,9 +148,15 @@ const OVERRIDES: &[(&str, Take)] = &[
     ("decode_weight", |hints, given| {
         given.number().map(|it| hints.overrides.decode_weight = Some(it))
     }),
-    ("cache", |hints, given| given.switch().map(|it| hints.overrides.cache = Some(it))),
-    ("work", |hints, given| given.switch().map(|it| hints.overrides.work = Some(it))),
-    ("reuse", |hints, given| given.switch().map(|it| hints.overrides.reuse = Some(it))),
+    ("cache", |hints, given| {
+        given.switch().map(|it| hints.overrides.cache = Some(it))
+    }),
+    ("work", |hints, given| {
+        given.switch().map(|it| hints.overrides.work = Some(it))
+    }),
+    ("reuse", |hints, given| {
+        given.switch().map(|it| hints.overrides.reuse = Some(it))
+    }),
 ];
 
 impl Hints {
@@ -165,7 +184,10 @@ impl Hints {
     }
 
     fn from_header(&mut self, name: &str, value: &[u8], seen: &mut u64) -> Result<(), BadHint> {
-        let Some(given) = name.get(..PREFIX.len()).filter(|start| start.eq_ignore_ascii_case(PREFIX)) else {
+        let Some(given) = name
+            .get(..PREFIX.len())
+            .filter(|start| start.eq_ignore_ascii_case(PREFIX))
+        else {
             return Ok(());
         };
         let rest = name[given.len()..].to_ascii_lowercase();
@@ -177,14 +199,14 @@ impl Hints {
             wrong,
         };
         let key = rest.replace('-', "_");
-        let (table, key) = match key.strip_prefix("override_") {
-            Some(key) => (OVERRIDES, key),
-            None => (HINTS, key.as_str()),
+        let (table, key, first_bit) = match key.strip_prefix("override_") {
+            Some(key) => (OVERRIDES, key, HINTS.len()),
+            None => (HINTS, key.as_str(), 0),
         };
         let Some(place) = table.iter().position(|(known, _)| *known == key) else {
             return Err(bad(unknown(key)));
         };
-        let bit = 1_u64 << (place + if std::ptr::eq(table, OVERRIDES) { 32 } else { 0 });
+        let bit = 1_u64 << (first_bit + place);
         if *seen & bit != 0 {
             return Err(bad("is given twice".to_owned()));
         }
@@ -273,7 +295,10 @@ mod tests {
         assert_eq!(by_headers.deadline, Some(Duration::from_millis(1_500)));
         assert_eq!(by_headers.allowed, ["w1", "w2"]);
         assert_eq!(by_headers.labels["gpu"], "h200");
-        assert_eq!((by_headers.overrides.cache, by_headers.dry_run), (Some(Switch::Off), Switch::On));
+        assert_eq!(
+            (by_headers.overrides.cache, by_headers.dry_run),
+            (Some(Switch::Off), Switch::On)
+        );
     }
 
     #[test]
@@ -286,19 +311,67 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (headers, body, said) in [
-            (vec![("x-homing-sesion", "a")], "{}", "the hint x-homing-sesion is unknown"),
-            (vec![("x-homing-session-id", "a")], "{}", "the hint x-homing-session-id is unknown; did you mean session?"),
-            (vec![("x-homing-priority", "high")], "{}", "the hint x-homing-priority must be a whole number, not high"),
-            (vec![("x-homing-deadline", "-1s")], "{}", "the hint x-homing-deadline must be a time such as 500ms or 2s, not -1s"),
-            (vec![("x-homing-tenant", "a"), ("X-Homing-Tenant", "b")], "{}", "the hint X-Homing-Tenant is given twice"),
-            (vec![("x-homing-dry-run", "maybe")], "{}", "the hint x-homing-dry-run must be on or off, not maybe"),
-            (vec![("x-homing-labels", "zone")], "{}", "the hint x-homing-labels must be a list such as zone=a,gpu=h200, not zone"),
-            (vec![("x-homing-override-temperature", "nan")], "{}", "the hint x-homing-override-temperature must be a number from 0 on, not nan"),
+            (
+                vec![("x-homing-sesion", "a")],
+                "{}",
+                "the hint x-homing-sesion is unknown",
+            ),
+            (
+                vec![("x-homing-session-id", "a")],
+                "{}",
+                "the hint x-homing-session-id is unknown; did you mean session?",
+            ),
+            (
+                vec![("x-homing-priority", "high")],
+                "{}",
+                "the hint x-homing-priority must be a whole number, not high",
+            ),
+            (
+                vec![("x-homing-deadline", "-1s")],
+                "{}",
+                "the hint x-homing-deadline must be a time such as 500ms or 2s, not -1s",
+            ),
+            (
+                vec![("x-homing-tenant", "a"), ("X-Homing-Tenant", "b")],
+                "{}",
+                "the hint X-Homing-Tenant is given twice",
+            ),
+            (
+                vec![("x-homing-dry-run", "maybe")],
+                "{}",
+                "the hint x-homing-dry-run must be on or off, not maybe",
+            ),
+            (
+                vec![("x-homing-labels", "zone")],
+                "{}",
+                "the hint x-homing-labels must be a list such as zone=a,gpu=h200, not zone",
+            ),
+            (
+                vec![("x-homing-override-temperature", "nan")],
+                "{}",
+                "the hint x-homing-override-temperature must be a number from 0 on, not nan",
+            ),
             (vec![], r#"{"homing":5}"#, "the hint homing must be an object"),
-            (vec![], r#"{"homing":{"wokers":[]}}"#, "the hint homing.wokers is unknown"),
-            (vec![], r#"{"homing":{"overrides":{"x":1}}}"#, "the hint homing.overrides.x is unknown"),
-            (vec![], r#"{"homing":{"session":5}}"#, "the hint homing.session must be a name of 1 to 256 bytes, not 5"),
-            (vec![], r#"{"homing":{"session":""}}"#, "the hint homing.session must be a name of 1 to 256 bytes, not \"\""),
+            (
+                vec![],
+                r#"{"homing":{"wokers":[]}}"#,
+                "the hint homing.wokers is unknown",
+            ),
+            (
+                vec![],
+                r#"{"homing":{"overrides":{"x":1}}}"#,
+                "the hint homing.overrides.x is unknown",
+            ),
+            (
+                vec![],
+                r#"{"homing":{"session":5}}"#,
+                "the hint homing.session must be a name of 1 to 256 bytes, not 5",
+            ),
+            (
+                vec![],
+                r#"{"homing":{"session":""}}"#,
+                "the hint homing.session must be a name of 1 to 256 bytes, not \"\"",
+            ),
         ] {
             assert_eq!(read(&headers, body).unwrap_err().to_string(), said);
         }
@@ -311,6 +384,9 @@ mod tests {
     fn hints_of_agents_give_way_to_ours() {
         let agent = [("session_id", "codex-1"), ("x-homing-session", "ours")];
         assert_eq!(read(&agent, "{}").unwrap().session.unwrap().from, SessionFrom::Hint);
-        assert_eq!(read(&agent[..1], "{}").unwrap().session.unwrap().from, SessionFrom::Codex);
+        assert_eq!(
+            read(&agent[..1], "{}").unwrap().session.unwrap().from,
+            SessionFrom::Codex
+        );
     }
 }

@@ -22,7 +22,6 @@ keys! {
     CHOICES = "choices";
     CONTENT = "content";
     DELTA = "delta";
-    ERROR = "error";
     FINISH_REASON = "finish_reason";
     PROMPT_TOKEN_IDS = "prompt_token_ids";
     REASONING = "reasoning";
@@ -54,7 +53,8 @@ impl Key {
     /// Whether the value of its first occurrence is a text that is not empty.
     #[inline]
     pub(crate) fn says(&self, text: &[u8]) -> bool {
-        self.from(text).is_some_and(|value| value.starts_with(b"\"") && value.get(1) != Some(&b'"'))
+        self.from(text)
+            .is_some_and(|value| value.starts_with(b"\"") && value.get(1) != Some(&b'"'))
     }
 
     /// Whether the value of its first occurrence begins with this byte.

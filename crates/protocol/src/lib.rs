@@ -31,7 +31,7 @@ pub use endpoint::{Endpoint, Family, Form, NotServed, Other};
 pub use heard::{Attention, Ear, EngineError, Head, Heard, Usage, Words};
 pub use hints::{BadHint, Hints, Overrides, Session, SessionFrom, Switch};
 pub use json::{Fields, Limits, NotJson, Span};
-pub use migrate::{Continuation, Resumed, Seam, SoFar, WhyNot};
+pub use migrate::{Continuation, Elsewhere, Resumed, Seam, SoFar, Way, WhyNot};
 pub use problem::Problem;
 pub use splice::Splice;
 pub use sse::{Event, EventTooLong, Splitter};

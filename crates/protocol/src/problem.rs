@@ -164,7 +164,10 @@ mod tests {
         assert_eq!(body, json!({"type": "error", "error": error, "request_id": "r"}));
         let coded = Problem::new(429, "slow down").code("tenant_limit");
         let body: Value = serde_json::from_slice(&coded.body(Family::OpenAi, "")).unwrap();
-        assert_eq!((&body["error"]["code"], &body["error"]["type"]), (&json!("tenant_limit"), &json!("RateLimitError")));
+        assert_eq!(
+            (&body["error"]["code"], &body["error"]["type"]),
+            (&json!("tenant_limit"), &json!("RateLimitError"))
+        );
     }
 
     #[test]
@@ -188,14 +191,22 @@ mod tests {
     #[test]
     fn an_error_in_a_stream_is_heard_as_one() {
         let problem = Problem::new(502, "the worker is gone");
-        for endpoint in [Endpoint::ChatCompletions, Endpoint::Completions, Endpoint::Messages, Endpoint::Responses] {
+        for endpoint in [
+            Endpoint::ChatCompletions,
+            Endpoint::Completions,
+            Endpoint::Messages,
+            Endpoint::Responses,
+        ] {
             let mut splitter = Splitter::new(1_000);
             splitter.push(problem.event(endpoint, "r"));
             let first = splitter.next_event().unwrap().unwrap();
             let heard = Ear::new(endpoint, Attention::Facts).event(&first);
             assert_eq!(heard.error.unwrap().message, "the worker is gone", "{endpoint:?}");
             let last: Option<Event> = splitter.next_event().unwrap();
-            assert_eq!(last.is_some_and(|event| event.is_done()), endpoint != Endpoint::Messages && endpoint != Endpoint::Responses);
+            assert_eq!(
+                last.is_some_and(|event| event.is_done()),
+                endpoint != Endpoint::Messages && endpoint != Endpoint::Responses
+            );
             assert!(splitter.rest().is_empty());
         }
     }

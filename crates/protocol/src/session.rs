@@ -78,7 +78,9 @@ pub(crate) fn from_body(ask: &Ask) -> Option<Session> {
 /// The session in a user's id as Claude Code writes it.
 fn in_user_id(id: &str) -> Option<String> {
     if id.starts_with('{') {
-        return entry(id.as_bytes(), "session_id").and_then(text).map(std::borrow::Cow::into_owned);
+        return entry(id.as_bytes(), "session_id")
+            .and_then(text)
+            .map(std::borrow::Cow::into_owned);
     }
     let (_, session) = id.rsplit_once("_session_")?;
     Some(session.to_owned())
@@ -102,18 +104,37 @@ mod tests {
 
     fn headers(all: &[(&str, &str)]) -> Option<Session> {
         let mut known = None;
-        all.iter().for_each(|(name, value)| from_header(&mut known, name, value.as_bytes()));
+        all.iter()
+            .for_each(|(name, value)| from_header(&mut known, name, value.as_bytes()));
         known
     }
 
     #[test]
     fn sessions_of_agents_are_found() {
-        let session = |id: &str, from| Some(Session { id: id.to_owned(), from });
+        let session = |id: &str, from| {
+            Some(Session {
+                id: id.to_owned(),
+                from,
+            })
+        };
         for (all, expected) in [
-            (&[("X-Claude-Code-Session-Id", "c")][..], session("c", SessionFrom::ClaudeCode)),
+            (
+                &[("X-Claude-Code-Session-Id", "c")][..],
+                session("c", SessionFrom::ClaudeCode),
+            ),
             (&[("session_id", "x")], session("x", SessionFrom::Codex)),
-            (&[("x-session-id", "o"), ("x-session-affinity", "a")], session("o", SessionFrom::OpenCode)),
-            (&[("x-session-id", "o"), ("x-claude-code-session-id", "c"), ("session_id", "x")], session("c", SessionFrom::ClaudeCode)),
+            (
+                &[("x-session-id", "o"), ("x-session-affinity", "a")],
+                session("o", SessionFrom::OpenCode),
+            ),
+            (
+                &[
+                    ("x-session-id", "o"),
+                    ("x-claude-code-session-id", "c"),
+                    ("session_id", "x"),
+                ],
+                session("c", SessionFrom::ClaudeCode),
+            ),
             (&[("x-session-id", "  ")], None),
             (&[("cookie", "x")], None),
         ] {
@@ -126,10 +147,22 @@ mod tests {
     #[test]
     fn sessions_in_bodies_are_found() {
         let old = r#"{"metadata":{"user_id":"user_ab12_account__session_57a1-f7"}}"#;
-        assert_eq!(body(old).unwrap(), Session { id: "57a1-f7".into(), from: SessionFrom::ClaudeCode });
+        assert_eq!(
+            body(old).unwrap(),
+            Session {
+                id: "57a1-f7".into(),
+                from: SessionFrom::ClaudeCode
+            }
+        );
         let new = r#"{"metadata":{"user_id":"{\"device_id\":\"d\",\"account_uuid\":\"\",\"session_id\":\"54c1\"}"}}"#;
         assert_eq!(body(new).unwrap().id, "54c1");
-        assert_eq!(body(r#"{"prompt_cache_key":"k"}"#).unwrap(), Session { id: "k".into(), from: SessionFrom::Body });
+        assert_eq!(
+            body(r#"{"prompt_cache_key":"k"}"#).unwrap(),
+            Session {
+                id: "k".into(),
+                from: SessionFrom::Body
+            }
+        );
         assert_eq!(body(r#"{"prompt_cache_key":"k","session_id":"s"}"#).unwrap().id, "s");
         assert_eq!(body(r#"{"user":"someone","metadata":{"user_id":"{"}}"#), None);
     }
