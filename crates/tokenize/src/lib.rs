@@ -15,6 +15,7 @@ mod error;
 mod incremental;
 mod options;
 mod prompt;
+mod template;
 mod tokenizer;
 
 pub use error::{EncodeError, LoadError, PromptError};
