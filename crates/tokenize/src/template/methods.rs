@@ -66,7 +66,7 @@ enum Sides {
 }
 
 /// Whether Python takes a character for whitespace: four separators of ASCII more than Unicode.
-pub(super) fn is_space(letter: char) -> bool {
+pub(crate) fn is_space(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '\u{1c}'..='\u{1f}')
 }
 

@@ -19,10 +19,13 @@ use std::sync::OnceLock;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
+use serde_json::Value as Json;
 
 use crate::error::PromptError;
 use crate::options::Clock;
 use python::JsonStyle;
+
+pub(crate) use methods::is_space;
 
 /// Instructions that rendering may take: a second of them at most.
 const FUEL: u64 = 20_000_000;
@@ -99,6 +102,22 @@ impl Template {
             Ok(Err(error)) => Err(PromptError::Template(complaint(&error))),
             Err(_) => Err(PromptError::Template("it broke the engine of templates".to_owned())),
         }
+    }
+}
+
+/// A value as templates see it.
+pub(crate) fn value(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(flag) => Value::from(*flag),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => Value::from(integer),
+            (None, Some(integer)) => Value::from(integer),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(list) => list.iter().map(value).collect(),
+        Json::Object(object) => Value::from_pairs(object.iter().map(|(key, field)| (key.as_str(), value(field)))),
     }
 }
 
