@@ -11,11 +11,16 @@
 //!
 //! It knows no chat templates, and makes no connection: what is not in the folder is not there.
 
+mod chat;
 mod error;
+mod folder;
 mod incremental;
+mod library;
 mod options;
 mod prompt;
+mod template;
 mod tokenizer;
+mod truncate;
 
 pub use error::{EncodeError, LoadError, PromptError};
 pub use incremental::Incremental;

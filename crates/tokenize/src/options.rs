@@ -36,8 +36,9 @@ pub enum RequestTemplates {
     /// The engine refuses the request.
     #[default]
     Refused,
-    /// The engine was told to trust it.
-    Used,
+    /// The engine was told to trust it. Names of templates in the folder are followed; a template itself is not rendered here,
+    /// as a client could use memory up with it.
+    Trusted,
 }
 
 /// Whether a template sees tools that may not be called (`tool_choice` is `none`).

@@ -2,11 +2,21 @@
 
 use std::path::Path;
 
+use minijinja::Value as Seen;
 use serde_json::Value;
 
+use crate::chat::{self, Ask, Ending, Message, Placed};
 use crate::error::{LoadError, PromptError};
+use crate::folder::Folder;
+use crate::library::Library;
 use crate::options::PromptOptions;
+use crate::template::Template;
 use crate::tokenizer::{Marks, Tokenizer};
+use crate::truncate::Truncate;
+
+/// What stands for parts that are no text while it is found out what comes before them. No text of a client should have them;
+/// if it has, fewer tokens are known.
+const STAND_INS: [&str; 2] = ["\u{f8ff}homing:media\u{f8ff}", "<homing:media>"];
 
 /// What a part of a message is that has no text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +29,18 @@ pub enum Media {
     Video,
     /// Something that was embedded before it was sent.
     Embedding,
+}
+
+impl Media {
+    /// What engines call it in a part.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+            Self::Embedding => "text",
+        }
+    }
 }
 
 /// Why a prompt is not whole: from here on its tokens are not known.
@@ -43,20 +65,31 @@ pub struct Prompt {
 #[derive(Debug)]
 pub struct Prompter {
     tokenizer: Tokenizer,
+    library: Library,
+    /// Names of special tokens, for templates.
+    special: Vec<(String, String)>,
     options: PromptOptions,
 }
 
 impl Prompter {
     /// Reads a model's folder: `tokenizer.json`, `tokenizer_config.json`, templates, `config.json` if there.
     pub fn load(folder: &Path, options: PromptOptions) -> Result<Self, LoadError> {
-        let tokenizer = Tokenizer::load(folder)?;
-        Ok(Self { tokenizer, options })
+        let read = Folder::read(folder)?;
+        let library = Library::new(&read, &options);
+        let special = read.special.clone();
+        let tokenizer = Tokenizer::of(read, folder)?;
+        Ok(Self {
+            tokenizer,
+            library,
+            special,
+            options,
+        })
     }
 
     /// The prompt of a body of `/v1/chat/completions`, or of `/tokenize` with messages.
     pub fn chat(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let _ = (body, &self.options);
-        Err(PromptError::NotMirrored("chats"))
+        let ask = Ask::read(body, &self.options)?;
+        self.ask(&ask)
     }
 
     /// The prompts of a body of `/v1/completions`: one, or as many as it has.
@@ -85,5 +118,89 @@ impl Prompter {
     /// What it encodes with.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Result<Prompt, PromptError> {
+        let template = self.library.choose(ask.template, ask.tools.is_some())?;
+        let mut messages = chat::messages(ask.messages, template, self.options.dialect)?;
+        let first = messages
+            .iter()
+            .enumerate()
+            .find_map(|(index, message)| message.content.media().map(|media| (index, media)));
+        if let Some((message, media)) = first {
+            if ask.truncate.cuts() {
+                return Err(PromptError::NotMirrored("truncation of prompts with media"));
+            }
+            let tokens = self.before_media(ask, template, &messages)?;
+            let cut = Some(Cut { media, message });
+            return Ok(Prompt { tokens, cut });
+        }
+        let text = self.render(ask, template, &mut messages, Placed::AsIs)?;
+        let tokens = self.tokens(&text, ask.truncate)?;
+        Ok(Prompt { tokens, cut: None })
+    }
+
+    /// The text of a conversation.
+    fn render(
+        &self,
+        ask: &Ask<'_>,
+        template: &Template,
+        messages: &mut [Message],
+        placed: Placed<'_>,
+    ) -> Result<String, PromptError> {
+        let continued = match ask.ending {
+            Ending::Continued if !template.mentions("content") => {
+                return Err(PromptError::Template(
+                    "it has no content that could be continued".to_owned(),
+                ));
+            }
+            Ending::Continued => Some(chat::mark_end(messages)?),
+            Ending::Answer | Ending::Nothing => None,
+        };
+        let seen: Seen = messages.iter().map(|message| message.value(placed)).collect();
+        let text = template.render(ask.context(&self.special, seen), &self.options.clock)?;
+        match continued {
+            Some(last) => chat::cut_at_mark(text, &last),
+            None => Ok(text),
+        }
+    }
+
+    /// The tokens before the first part that is no text: those which do not depend on what stands there.
+    fn before_media(&self, ask: &Ask<'_>, template: &Template, messages: &[Message]) -> Result<Vec<u32>, PromptError> {
+        let mut kept: Option<Vec<u32>> = None;
+        // Where contents are parts, the template itself says what comes instead.
+        let ways = if template.parts {
+            [Placed::Instead(STAND_INS[0]), Placed::AsIs]
+        } else {
+            STAND_INS.map(Placed::Instead)
+        };
+        for way in ways {
+            let mut text = self.render(ask, template, &mut messages.to_vec(), way)?;
+            if let Placed::Instead(instead) = way {
+                let Some(at) = text.find(instead) else {
+                    return Err(PromptError::NotMirrored("media that the template leaves out"));
+                };
+                text.truncate(at + instead.len());
+            }
+            let tokens = self.tokenizer.encode(&text, ask.truncate.marks)?;
+            kept = Some(match kept {
+                None => tokens,
+                Some(before) => {
+                    let same = before
+                        .iter()
+                        .zip(&tokens)
+                        .take_while(|(one, other)| one == other)
+                        .count();
+                    before[..same].to_vec()
+                }
+            });
+        }
+        Ok(kept.unwrap_or_default())
+    }
+
+    fn tokens(&self, text: &str, truncate: Truncate) -> Result<Vec<u32>, PromptError> {
+        let mut tokens = self.tokenizer.encode(text, truncate.marks)?;
+        truncate.apply(&mut tokens, self.tokenizer.marks(), &self.options)?;
+        Ok(tokens)
     }
 }

@@ -3,14 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::error::{EncodeError, LoadError};
+use crate::folder::Folder;
 
-/// The longest file that is read.
-const LONGEST_FILE: u64 = 256 << 20;
-const WORDS: &str = "tokenizer.json";
-const SETTINGS: &str = "tokenizer_config.json";
 /// Which tokens end a text, where the settings do not say it.
 const USUAL_ENDS: [&str; 6] = [
     "<|im_end|>",
@@ -38,30 +33,19 @@ pub struct Tokenizer {
     size: u32,
     end: Option<u32>,
     plain: Range<u32>,
+    marks: (usize, usize),
 }
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, and `tokenizer_config.json` if it is there.
     pub fn load(folder: &Path) -> Result<Self, LoadError> {
-        if !folder.is_dir() {
-            return Err(LoadError::NoFolder(folder.to_owned()));
-        }
-        let file = folder.join(WORDS);
-        let inner: tokenizers::Tokenizer = read(&file)?.parse().map_err(|error| LoadError::Wrong {
-            file: file.clone(),
-            why: format!("{error}"),
-        })?;
-        let settings = folder.join(SETTINGS);
-        let end = if settings.is_file() {
-            let parsed: Value = serde_json::from_str(&read(&settings)?).map_err(|error| LoadError::Wrong {
-                file: settings,
-                why: error.to_string(),
-            })?;
-            word(&parsed["eos_token"])
-        } else {
-            None
-        };
-        Self::new(inner, end.as_deref()).ok_or(LoadError::Empty(file))
+        Self::of(Folder::read(folder)?, folder)
+    }
+
+    /// The tokenizer of a folder that was read.
+    pub(crate) fn of(read: Folder, folder: &Path) -> Result<Self, LoadError> {
+        let end = read.named("eos_token").map(str::to_owned);
+        Self::new(read.tokenizer, end.as_deref()).ok_or_else(|| LoadError::Empty(folder.to_owned()))
     }
 
     fn new(inner: tokenizers::Tokenizer, end: Option<&str>) -> Option<Self> {
@@ -69,11 +53,13 @@ impl Tokenizer {
         let end = end.and_then(|end| inner.token_to_id(end));
         let end = end.or_else(|| USUAL_ENDS.iter().find_map(|end| inner.token_to_id(end)));
         let plain = longest_gap(inner.get_added_tokens_decoder().into_keys(), size);
+        let marks = marks_around(&inner);
         Some(Self {
             inner,
             size,
             end,
             plain,
+            marks,
         })
     }
 
@@ -82,6 +68,11 @@ impl Tokenizer {
         let encoded = self.inner.encode_fast(text, marks == Marks::Added);
         let encoded = encoded.map_err(|error| EncodeError(error.to_string()))?;
         Ok(encoded.get_ids().to_vec())
+    }
+
+    /// How many marks are put before and behind a text.
+    pub fn marks(&self) -> (usize, usize) {
+        self.marks
     }
 
     /// The text of tokens, special ones by their names. Those that stand for nothing are left out.
@@ -121,23 +112,17 @@ impl Tokenizer {
     }
 }
 
-fn read(file: &Path) -> Result<String, LoadError> {
-    let bytes = homing_config::length_of(file).map_err(|error| LoadError::Unreadable(error.to_string()))?;
-    if bytes > LONGEST_FILE {
-        return Err(LoadError::TooLong {
-            file: file.to_owned(),
-            bytes,
-            limit: LONGEST_FILE,
-        });
+/// How many tokens are put before and behind a text, by the example of one.
+fn marks_around(inner: &tokenizers::Tokenizer) -> (usize, usize) {
+    let ids = |marks| inner.encode_fast("a", marks).map(|encoded| encoded.get_ids().to_vec());
+    let (Ok(plain), Ok(marked)) = (ids(false), ids(true)) else {
+        return (0, 0);
+    };
+    if plain.is_empty() {
+        return (0, 0);
     }
-    let text = homing_config::read_text(file).map_err(|error| LoadError::Unreadable(error.to_string()))?;
-    Ok(text.text)
-}
-
-/// A token in the settings: its name, or an object with it.
-fn word(value: &Value) -> Option<String> {
-    let name = value.as_str().or_else(|| value["content"].as_str())?;
-    Some(name.to_owned())
+    let before = marked.windows(plain.len()).position(|some| some == plain);
+    before.map_or((0, 0), |before| (before, marked.len() - before - plain.len()))
 }
 
 /// The longest range below `size` without any of these.
