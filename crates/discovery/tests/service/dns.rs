@@ -109,7 +109,7 @@ fn find(server: &Server, place: &str) -> Found {
         server: Some(server.address),
         least: Duration::from_millis(20),
         most: Duration::from_millis(50),
-        timeout: Duration::from_millis(500),
+        timeout: Duration::from_millis(200),
     };
     let place = Discover::parse(place).unwrap_or_else(|problems| panic!("{problems:?}"));
     let source = Dns::new(&place, defaults(), config);
