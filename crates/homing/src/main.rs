@@ -9,6 +9,7 @@ mod index;
 mod logs;
 mod mock;
 mod profile;
+mod register;
 #[cfg(feature = "sim")]
 mod replay;
 mod serve;
