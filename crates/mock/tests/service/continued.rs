@@ -113,7 +113,7 @@ async fn an_answer_goes_on_at_another_worker_as_if_nothing_had_happened() {
     let settings = [
         ("mock.workers", "2"),
         ("mock.answer-tokens", "60"),
-        ("engine.max-model-len", "4096"),
+        ("mock.max-model-len", "4096"),
     ];
     let mock = Mock::start(&settings).await;
     let chat = |more: Value| {
@@ -143,10 +143,11 @@ async fn an_answer_goes_on_at_another_worker_as_if_nothing_had_happened() {
             Wanted::UsageAndTokens,
             Way::Tokens,
         ),
+        // From the last space on, and there is none yet.
         (
             completion(json!({"stop": "xy", "temperature": 0})),
             Wanted::Usage,
-            Way::Text,
+            Way::Again,
         ),
     ];
     for ((endpoint, body), wanted, expected) in cases {
