@@ -12,6 +12,7 @@
 //! It knows no chat templates, and makes no connection: what is not in the folder is not there.
 
 mod chat;
+mod encode;
 mod error;
 mod folder;
 mod incremental;
@@ -22,10 +23,11 @@ mod template;
 mod tokenizer;
 mod truncate;
 
+pub use encode::{CacheUse, Encoding, Switched};
 pub use error::{EncodeError, LoadError, PromptError};
 pub use incremental::Incremental;
 pub use options::{
     CACHE_BYTES, Clock, ContentFormat, Dialect, IdleTools, PromptOptions, RequestTemplates, TemplateSource,
 };
-pub use prompt::{Cut, Media, Prompt, Prompter};
+pub use prompt::{ChatTemplate, Cut, Description, Media, Prompt, Prompter};
 pub use tokenizer::{Marks, Tokenizer};

@@ -1,15 +1,17 @@
 //! Which tokens does the engine see for this request?
 
+use std::fmt;
 use std::path::Path;
 
 use minijinja::Value as Seen;
 use serde_json::Value;
 
 use crate::chat::{self, Ask, Ending, Message, Placed};
+use crate::encode::{CacheUse, Encoder, Encoding};
 use crate::error::{LoadError, PromptError};
 use crate::folder::Folder;
 use crate::library::Library;
-use crate::options::PromptOptions;
+use crate::options::{ContentFormat, PromptOptions};
 use crate::template::Template;
 use crate::tokenizer::{Marks, Tokenizer};
 use crate::truncate::Truncate;
@@ -61,10 +63,55 @@ pub struct Prompt {
     pub cut: Option<Cut>,
 }
 
+/// What is known about a chat template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChatTemplate {
+    /// There is one, which takes contents in this form.
+    Known(ContentFormat),
+    /// There is none that counts, and why.
+    None(String),
+}
+
+/// How prompts are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// How texts become tokens.
+    pub encoding: Encoding,
+    /// The template of chats without tools.
+    pub template: ChatTemplate,
+    /// The template of chats with tools.
+    pub template_with_tools: ChatTemplate,
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Encoding { cache, words } = self.encoding;
+        write!(
+            out,
+            "cache of segments: {cache}; word by word: {words}; chats: {}",
+            self.template
+        )?;
+        if self.template == self.template_with_tools {
+            return Ok(());
+        }
+        write!(out, "; chats with tools: {}", self.template_with_tools)
+    }
+}
+
+impl fmt::Display for ChatTemplate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(ContentFormat::Parts) => out.write_str("a template that takes parts"),
+            Self::Known(_) => out.write_str("a template that takes texts"),
+            Self::None(why) => write!(out, "none, as {why}"),
+        }
+    }
+}
+
 /// Makes prompts as an engine does. Shared by reference between threads.
 #[derive(Debug)]
 pub struct Prompter {
-    tokenizer: Tokenizer,
+    encoder: Encoder,
     library: Library,
     /// Names of special tokens, for templates.
     special: Vec<(String, String)>,
@@ -77,9 +124,9 @@ impl Prompter {
         let read = Folder::read(folder)?;
         let library = Library::new(&read, &options);
         let special = read.special.clone();
-        let tokenizer = Tokenizer::of(read, folder)?;
+        let encoder = Encoder::new(Tokenizer::of(read, folder)?, options.cache_bytes);
         Ok(Self {
-            tokenizer,
+            encoder,
             library,
             special,
             options,
@@ -112,12 +159,26 @@ impl Prompter {
 
     /// The tokens of a text.
     pub fn text(&self, text: &str, marks: Marks) -> Result<Vec<u32>, PromptError> {
-        Ok(self.tokenizer.encode(text, marks)?)
+        Ok(self.encoder.encode(text, marks)?)
     }
 
     /// What it encodes with.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        self.encoder.tokenizer()
+    }
+
+    /// How the cache of segments did so far.
+    pub fn cache_use(&self) -> CacheUse {
+        self.encoder.usage()
+    }
+
+    /// How prompts are made: what is mirrored, and what is off for which reason.
+    pub fn describe(&self) -> Description {
+        Description {
+            encoding: self.encoder.describe(),
+            template: self.library.describe(false),
+            template_with_tools: self.library.describe(true),
+        }
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Result<Prompt, PromptError> {
@@ -182,7 +243,7 @@ impl Prompter {
                 };
                 text.truncate(at + instead.len());
             }
-            let tokens = self.tokenizer.encode(&text, ask.truncate.marks)?;
+            let tokens = self.encoder.encode(&text, ask.truncate.marks)?;
             kept = Some(match kept {
                 None => tokens,
                 Some(before) => {
@@ -199,8 +260,8 @@ impl Prompter {
     }
 
     fn tokens(&self, text: &str, truncate: Truncate) -> Result<Vec<u32>, PromptError> {
-        let mut tokens = self.tokenizer.encode(text, truncate.marks)?;
-        truncate.apply(&mut tokens, self.tokenizer.marks(), &self.options)?;
+        let mut tokens = self.encoder.encode(text, truncate.marks)?;
+        truncate.apply(&mut tokens, self.tokenizer().marks(), &self.options)?;
         Ok(tokens)
     }
 }
