@@ -11,7 +11,9 @@
 //!
 //! It knows no chat templates, and makes no connection: what is not in the folder is not there.
 
+mod anthropic;
 mod chat;
+mod completion;
 mod encode;
 mod error;
 mod folder;
@@ -19,6 +21,7 @@ mod incremental;
 mod library;
 mod options;
 mod prompt;
+mod responses;
 mod template;
 mod tokenizer;
 mod truncate;

@@ -98,6 +98,13 @@ impl Library {
         }
     }
 
+    /// Whether what the system says later is put at the beginning, in bodies of `/v1/messages`.
+    pub fn wants_system_first(&self) -> bool {
+        [false, true]
+            .into_iter()
+            .any(|tools| self.choose(None, tools).is_ok_and(Template::wants_system_first))
+    }
+
     /// What is known about the template of requests with or without tools.
     pub fn describe(&self, tools: bool) -> ChatTemplate {
         match self.choose(None, tools) {

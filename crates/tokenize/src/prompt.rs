@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use minijinja::Value as Seen;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::anthropic::{self, LaterSystem};
 use crate::chat::{self, Ask, Ending, Message, Placed};
+use crate::completion::{self, Given};
 use crate::encode::{CacheUse, Encoder, Encoding};
 use crate::error::{LoadError, PromptError};
 use crate::folder::Folder;
 use crate::library::Library;
-use crate::options::{ContentFormat, PromptOptions};
+use crate::options::{ContentFormat, Dialect, PromptOptions};
+use crate::responses;
 use crate::template::Template;
 use crate::tokenizer::{Marks, Tokenizer};
 use crate::truncate::Truncate;
@@ -115,6 +119,10 @@ pub struct Prompter {
     library: Library,
     /// Names of special tokens, for templates.
     special: Vec<(String, String)>,
+    /// Whether what the system says later comes first in bodies of `/v1/messages`.
+    system_first: bool,
+    /// What a request without thinking asks for in bodies of `/v1/messages`. Found out when it is first needed.
+    disabled_effort: OnceLock<&'static str>,
     options: PromptOptions,
 }
 
@@ -127,6 +135,8 @@ impl Prompter {
         let encoder = Encoder::new(Tokenizer::of(read, folder)?, options.cache_bytes);
         Ok(Self {
             encoder,
+            system_first: library.wants_system_first(),
+            disabled_effort: OnceLock::new(),
             library,
             special,
             options,
@@ -135,26 +145,54 @@ impl Prompter {
 
     /// The prompt of a body of `/v1/chat/completions`, or of `/tokenize` with messages.
     pub fn chat(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let ask = Ask::read(body, &self.options)?;
-        self.ask(&ask)
+        if let Some(tokens) = Ask::tokens(body)? {
+            return Ok(Prompt { tokens, cut: None });
+        }
+        self.ask(&Ask::read(body, &self.options)?)
     }
 
     /// The prompts of a body of `/v1/completions`: one, or as many as it has.
     pub fn completion(&self, body: &Value) -> Result<Vec<Prompt>, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("completions"))
+        let (given, truncate) = completion::prompts(body)?;
+        let prompt = |given| {
+            let tokens = match given {
+                Given::Text(text) => self.tokens(text, truncate)?,
+                Given::Tokens(mut tokens) => {
+                    truncate.apply(&mut tokens, (0, 0), &self.options)?;
+                    tokens
+                }
+            };
+            Ok(Prompt { tokens, cut: None })
+        };
+        given.into_iter().map(prompt).collect()
     }
 
     /// The prompt of a body of `/v1/messages`.
     pub fn messages(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("messages"))
+        if self.options.dialect == Dialect::Sglang {
+            return Err(PromptError::NotMirrored("messages in SGLang"));
+        }
+        let later = if self.system_first {
+            LaterSystem::First
+        } else {
+            LaterSystem::Stays
+        };
+        let effort = self.disabled_effort.get_or_init(|| self.effort_without_thinking());
+        self.chat(&anthropic::chat(body, later, effort)?)
     }
 
     /// The prompt of a body of `/v1/responses`.
     pub fn responses(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("responses"))
+        if self.options.dialect == Dialect::Sglang {
+            return Err(PromptError::NotMirrored("responses in SGLang"));
+        }
+        let (chat, truncate) = responses::chat(body)?;
+        if let Some(tokens) = Ask::tokens(&chat)? {
+            return Ok(Prompt { tokens, cut: None });
+        }
+        let mut ask = Ask::read(&chat, &self.options)?;
+        ask.truncate = truncate;
+        self.ask(&ask)
     }
 
     /// The tokens of a text.
@@ -179,6 +217,21 @@ impl Prompter {
             template: self.library.describe(false),
             template_with_tools: self.library.describe(true),
         }
+    }
+
+    /// What stands for no thinking: `none`, unless the template refuses it or makes no difference.
+    fn effort_without_thinking(&self) -> &'static str {
+        let prompt = |effort: &str| {
+            let body = json!({"messages": [{"role": "user", "content": "Hi"}], "reasoning_effort": effort});
+            self.chat(&body).ok()
+        };
+        let Some(none) = prompt("none") else {
+            return "low";
+        };
+        let same = ["low", "medium", "high", "xhigh", "max"]
+            .into_iter()
+            .any(|effort| prompt(effort).as_ref() == Some(&none));
+        if same { "low" } else { "none" }
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Result<Prompt, PromptError> {

@@ -188,13 +188,41 @@ impl Pattern {
 
 /// Whether a pattern has something that only an engine with backtracking knows, or that means something else elsewhere.
 fn needs_backtracking(pattern: &str) -> bool {
-    const ODD: [&str; 10] = ["(?!", "(?=", "(?<", "(?>", "++", "*+", "?+", "\\G", "\\Z", "\\h"];
-    // `{1,3}+` gives nothing back; `\p{L}+` is a plain repetition.
-    let counted = pattern
-        .as_bytes()
-        .windows(3)
-        .any(|some| some[0].is_ascii_digit() && &some[1..] == b"}+");
-    counted || ODD.iter().any(|odd| pattern.contains(odd))
+    let bytes = pattern.as_bytes();
+    let (mut at, mut class, mut repeated) = (0, 0_usize, false);
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let mut next = false;
+        match bytes[at] {
+            // Places and classes that are called otherwise elsewhere, and what was matched before.
+            b'\\'
+                if matches!(
+                    rest.get(1),
+                    Some(b'G' | b'Z' | b'h' | b'H' | b'R' | b'X' | b'K' | b'1'..=b'9')
+                ) =>
+            {
+                return true;
+            }
+            b'\\' => at += 1,
+            b'[' => class += 1,
+            b']' => class = class.saturating_sub(1),
+            _ if class > 0 => {}
+            b'(' if [&b"(?!"[..], b"(?=", b"(?<", b"(?>", b"(?("]
+                .iter()
+                .any(|odd| rest.starts_with(odd)) =>
+            {
+                return true;
+            }
+            // A repetition that gives nothing back.
+            b'+' if repeated => return true,
+            b'+' | b'*' | b'?' => next = !repeated,
+            b'}' => next = at > 0 && (bytes[at - 1].is_ascii_digit() || bytes[at - 1] == b','),
+            _ => {}
+        }
+        repeated = next;
+        at += 1;
+    }
+    false
 }
 
 /// Which characters stand next to each other somewhere in the vocabulary.
@@ -302,6 +330,24 @@ mod tests {
                 {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]}),
         ] {
             assert!(Pieces::of_patterns(&unknown).is_none(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn what_needs_backtracking_is_found() {
+        for (pattern, expected) in [
+            (r"\p{N}{1,3}", false),
+            (r"[!*+?\]++]a|\p{L}+| ?[^\s]+[\r\n]*|\s*[\r\n]+|\s+", false),
+            (r"(?i:'s|'t)|a+?", false),
+            (r"\p{N}{1,3}+", true),
+            (r"a++", true),
+            (r"a*+b", true),
+            (r"\s+(?!\S)", true),
+            (r"(?<=a)b", true),
+            (r"(a)\1", true),
+            (r"a\Z", true),
+        ] {
+            assert_eq!(needs_backtracking(pattern), expected, "{pattern}");
         }
     }
 

@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::Mutex;
 
 use serde_json::Value;
