@@ -180,21 +180,26 @@ impl Gateway {
             deadline: hints.deadline,
         };
         let account = Account::open(self, record.clone(), entry, arrived.began);
-        let wanted = match Continuation::possible(&ask) {
-            Ok(()) if self.config.load().serve.retries.migrations > 0 => Wanted::UsageAndTokens,
-            _ => Wanted::Usage,
-        };
+        let wanted = self.wanted(&table, &ask, served);
         let plan = Plan::new(&ask, wanted);
+        let ask = Arc::new(ask);
+        let counted = (known.why.is_none() && known.from != From::Nobody).then_some(known.count);
         let sent = match arrived.endpoint.form() {
             Form::Json => plan.body(&ask, &arrived.body),
             Form::Multipart => arrived.body.clone(),
         };
+        let id = arrived.id.as_str();
         let trip = Box::new(Trip {
             gateway: self.clone(),
             pool: pool.clone(),
-            counted: (known.why.is_none() && known.from != From::Nobody).then_some(known.count),
+            counted,
+            prompt: counted,
             feature: feature(&ask),
+            asked: ask.clone(),
+            original: arrived.body,
             ask,
+            context: served.max_len,
+            wanted,
             target: arrived.target,
             headers: arrived.headers,
             sent,
@@ -203,7 +208,7 @@ impl Gateway {
             question,
             record,
             // Hexadecimal digits are.
-            id: HeaderValue::from_str(arrived.id.as_str()).unwrap_or(HeaderValue::from_static("")),
+            id: HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("")),
             deadline: hints.deadline,
             until: arrived.began + self.config.load().serve.times.total,
             tries: 0,
@@ -257,6 +262,18 @@ impl Gateway {
             },
             None => Refuse::wrong(400, format!("`model` is needed, because there are {}", table.names())),
         })
+    }
+
+    /// What workers are asked beyond what the client asked. SGLang refuses token ids in streams of chats.
+    fn wanted(&self, table: &Table, ask: &Ask, served: &Served) -> Wanted {
+        let lanes = &served.lanes;
+        let mut here = table.workers.values().filter(|worker| lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)));
+        let refuses = ask.endpoint == Endpoint::ChatCompletions && here.any(|worker| worker.spec.dialect == Dialect::Sglang);
+        let migrates = self.config.load().serve.retries.migrations > 0;
+        match Continuation::possible(ask) {
+            Ok(()) if migrates && !refuses => Wanted::UsageAndTokens,
+            _ => Wanted::Usage,
+        }
     }
 
     /// Which tokens the prompt has.

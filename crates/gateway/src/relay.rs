@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use homing_discovery::Outcome;
 use homing_domain::WorkerId;
 use homing_protocol::{
-    Attention, Continuation, Ear, Editor, Event, Passed, Problem, Seam, SoFar, Splitter, Usage, WhyNot,
+    Attention, Continuation, Ear, Editor, Elsewhere, Event, Passed, Problem, Seam, SoFar, Splitter, Usage, WhyNot,
 };
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
@@ -34,6 +34,8 @@ use crate::flight::Flight;
 use crate::pool::Line;
 use crate::trip::{Answer, Arriving, LONGEST_EVENT, NoAnswer, Trip, in_words};
 
+/// How an answer ends that an engine gives up.
+const GAVE_UP: &str = "abort";
 /// What is kept of an answer in case that it has to go on elsewhere.
 const MOST_KEPT: usize = 4 << 20;
 
@@ -126,6 +128,8 @@ struct Events {
     before: u64,
     finished: bool,
     done: bool,
+    /// It ended at the seam, although the worker may go on.
+    over: bool,
     migrations: u32,
 }
 
@@ -257,7 +261,7 @@ impl Relay {
                 return;
             }
         }
-        let (chunks, done) = (events.ear.chunks(), events.done);
+        let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {
             if let Some(account) = &mut self.account {
                 account.first_token();
@@ -271,6 +275,9 @@ impl Relay {
         }
         if done {
             self.complete();
+        }
+        if over {
+            self.from = From::Nobody;
         }
     }
 
@@ -348,12 +355,17 @@ impl Relay {
         if generated > u64::from(limits.migration_tokens.0) {
             return Err(format!("it has {generated} tokens already"));
         }
-        let so_far = events.so_far.as_ref().map_err(ToString::to_string)?;
-        let resumed = so_far.resume(&trip.ask, &trip.sent).map_err(|why| why.to_string())?;
+        let elsewhere = Elsewhere {
+            context: trip.context,
+            prompt: trip.prompt.map(u64::from),
+        };
+        let so_far = events.so_far.as_mut().map_err(|why| why.to_string())?;
+        let resumed = so_far.resume(&trip.asked, &trip.original, elsewhere);
+        let resumed = resumed.map_err(|why| why.to_string())?;
         events.migrations += 1;
-        events.next(trip, Some(resumed.seam));
         let chunks = u32::try_from(generated).unwrap_or(u32::MAX);
-        trip.go_on(resumed.body, chunks, events.migrations);
+        trip.go_on(resumed.ask, &resumed.body, chunks, events.migrations);
+        events.next(trip, resumed.seam);
         Ok(())
     }
 
@@ -390,7 +402,7 @@ impl Relay {
             tracing::warn!(request = %trip.record.id, message, "an answer is given up");
             if matches!(self.reading, Reading::Events(_)) {
                 let problem = Problem::new(502, message);
-                self.ready.push_back(problem.event(trip.ask.endpoint, trip.record.id.as_str()));
+                self.ready.push_back(problem.event(trip.asked.endpoint, trip.record.id.as_str()));
             }
         }
         self.close(RequestEnd::Failed);
@@ -426,6 +438,7 @@ impl Events {
             before: 0,
             finished: false,
             done: false,
+            over: false,
             migrations: 0,
         }
     }
@@ -445,12 +458,12 @@ impl Events {
     }
 
     /// Another worker goes on.
-    fn next(&mut self, trip: &Trip, seam: Option<Seam>) {
+    fn next(&mut self, trip: &Trip, seam: Seam) {
         self.before += self.ear.chunks();
         self.splitter = Splitter::new(LONGEST_EVENT);
         self.ear = Ear::new(trip.ask.endpoint, Attention::Words);
         self.editor = trip.plan.editor();
-        self.seam = seam;
+        self.seam = Some(seam);
     }
 
     /// Passes on what is whole of a piece.
@@ -489,6 +502,9 @@ impl Events {
         {
             return Err(format!("said: {}", error.message));
         }
+        if heard.finish.as_deref() == Some(GAVE_UP) {
+            return Err("gave the answer up".to_owned());
+        }
         let edited = self.editor.event(event);
         let passed = match (&mut self.seam, edited) {
             (None, edited) => edited,
@@ -502,7 +518,8 @@ impl Events {
                 }
             }
         };
-        self.done |= heard.done;
+        self.over |= self.seam.as_ref().is_some_and(Seam::is_over);
+        self.done |= heard.done || self.over;
         self.finished |= heard.finish.is_some();
         self.usage = heard.usage.or(self.usage);
         if let Ok(so_far) = &mut self.so_far {

@@ -185,6 +185,9 @@ impl Steward {
                 }
                 Some(_) => {}
             },
+            News::NoFacts(why) => {
+                tracing::warn!(worker = %known.found.spec.url, why, "does not say what it is: it takes no requests until it does");
+            }
             News::Ping(ping) => {
                 if let Some(worker) = &known.worker {
                     worker.ping(self.clock.now(), ping);

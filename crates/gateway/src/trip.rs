@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use homing_discovery::{Admission, Outcome};
 use homing_domain::{RequestId, Tokens};
-use homing_protocol::{Ask, Attention, Delivery, Ear, EngineError, Plan, Splitter, Usage};
+use homing_protocol::{Ask, Attention, Delivery, Ear, EngineError, Plan, Splitter, Usage, Wanted};
 use homing_router::{Question, Turned};
 use homing_telemetry::TryFailure;
 use homing_wire::Dialect;
@@ -44,7 +44,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Trip {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) ask: Ask,
+    /// What the client asked, and its body.
+    pub(crate) asked: Arc<Ask>,
+    pub(crate) original: Bytes,
+    /// What is asked of workers: the same, until the answer has to go on elsewhere.
+    pub(crate) ask: Arc<Ask>,
     /// Path and query, as the client sent them.
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
@@ -57,7 +61,13 @@ pub(crate) struct Trip {
     pub(crate) id: HeaderValue,
     /// What we counted of the prompt, if we know all of it.
     pub(crate) counted: Option<u32>,
+    /// The same, also when the answer goes on elsewhere.
+    pub(crate) prompt: Option<u32>,
     pub(crate) feature: Feature,
+    /// Tokens of prompt and answer together, where it is known.
+    pub(crate) context: Option<u32>,
+    /// What is asked of workers beyond what the client asked.
+    pub(crate) wanted: Wanted,
     pub(crate) deadline: Option<Duration>,
     /// When all of it must be over.
     pub(crate) until: Instant,
@@ -317,8 +327,13 @@ impl Trip {
     }
 
     /// What is left to be generated goes on elsewhere: `generated` tokens are part of its prompt now.
-    pub(crate) fn go_on(&mut self, sent: Bytes, generated: u32, number: u32) {
-        self.sent = sent;
+    pub(crate) fn go_on(&mut self, ask: Ask, body: &Bytes, generated: u32, number: u32) {
+        self.plan = Plan::new(&ask, self.wanted);
+        self.sent = self.plan.body(&ask, body);
+        if ask.endpoint != self.ask.endpoint {
+            ask.endpoint.path().clone_into(&mut self.target);
+        }
+        self.ask = Arc::new(ask);
         self.counted = None;
         self.tries = 0;
         let id = format!("{}-{number}", self.record.id.as_str());
