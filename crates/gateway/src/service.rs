@@ -213,6 +213,9 @@ impl Service {
             ending.send_replace(Ending::Now);
             let _ = tokio::time::timeout(Duration::from_secs(5), joined).await;
         }
+        let gateway = self.gateway;
+        let flushed = tokio::task::spawn_blocking(move || gateway.log.as_ref().map(RequestLog::flush));
+        let _ = flushed.await;
         self.admin.abort();
         self.steward.abort();
         self.reload.iter().for_each(JoinHandle::abort);

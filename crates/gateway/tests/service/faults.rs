@@ -36,7 +36,7 @@ async fn a_worker_that_fails_before_the_first_token_costs_nobody_an_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_go_on_elsewhere_when_their_worker_is_killed() {
-    let slow = [("mock.speedup", "10"), ("mock.max-running", "512")];
+    let slow = [("mock.speedup", "1"), ("mock.max-running", "512")];
     let mut engines = vec![Engine::start(&slow), Engine::start(&slow), Engine::start(&slow)];
     let gateway = Gateway::before(&engines, &[]).await;
     let (streams, tokens) = (200, 40);

@@ -54,10 +54,15 @@ impl Engine {
             .build()
             .expect("a runtime");
         let config = resolved(&[], &[&quick, more].concat()).config;
-        let service = runtime.block_on(homing_mock::Service::start(&config));
-        let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let place = service.places().remove(0);
-        runtime.spawn(async move { service.run(std::future::pending()).await });
+        // Whoever starts it may be a task, which must not wait for another runtime.
+        let started = std::thread::spawn(move || {
+            let service = runtime.block_on(homing_mock::Service::start(&config));
+            let service = service.unwrap_or_else(|error| panic!("{error}"));
+            let place = service.places().remove(0);
+            runtime.spawn(async move { service.run(std::future::pending()).await });
+            (place, runtime)
+        });
+        let (place, runtime) = started.join().expect("it starts");
         Self {
             place,
             runtime: Some(runtime),

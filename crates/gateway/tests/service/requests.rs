@@ -119,7 +119,7 @@ async fn unknown_fields_and_headers_arrive_and_ours_do_not() {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["x-theirs"], "2");
     let (head, sent) = heard.lock().unwrap().last().cloned().unwrap();
-    assert_eq!(sent, r#"{ "model":"tiny" ,"prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#);
+    assert_eq!(sent, r#"{ "model":"tiny","prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#);
     let head = head.to_lowercase();
     assert!(head.starts_with("post /v1/completions?debug=1 http/1.1\r\n"), "{head}");
     for line in ["x-mine: 1\r\n", "authorization: bearer secret\r\n", "x-request-id: "] {

@@ -16,7 +16,17 @@ async fn a_conversation_stays_where_its_prefix_is_and_predictions_are_right() {
     for conversation in 0..12 {
         let mut text = prompt(conversation, 640);
         let mut home: Option<String> = None;
+        let mut stored = 0;
         for turn in 0..4 {
+            // What an engine stored is told a moment later.
+            gateway
+                .wait("events", async || {
+                    let mut asked = completion(&text);
+                    asked["homing"] = json!({ "dry_run": true });
+                    let decided = gateway.ok("/v1/completions", &asked).await;
+                    decided["decision"]["chosen"]["blocks"][0].as_u64().unwrap() >= stored
+                })
+                .await;
             let response = gateway.send("/v1/completions", &completion(&text)).await;
             let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
             let (served_by, predicted) = (header("x-homing-served-by"), header("x-homing-cached-tokens"));
@@ -28,6 +38,7 @@ async fn a_conversation_stays_where_its_prefix_is_and_predictions_are_right() {
                 assert!(cached >= 512, "{answer}");
             }
             home = Some(served_by);
+            stored = text.len() as u64 / 16;
             text.push_str(&prompt(1_000 + turn, 64));
         }
         homes.push(home.unwrap());
@@ -60,7 +71,7 @@ async fn hints_are_followed() {
         }
     }
     assert_eq!(served_by(&[("x-homing-labels", "zone=b")]).await, engines[1].url());
-    assert_eq!(served_by(&[("x-homing-excluded", &engines[1].url())]).await, engines[0].url());
+    assert_eq!(served_by(&[("x-homing-exclude-workers", &engines[1].url())]).await, engines[0].url());
     let mut in_body = completion("text");
     in_body["homing"] = json!({ "worker": engines[1].url(), "dry_run": true });
     let decided = gateway.ok("/v1/completions", &in_body).await;
