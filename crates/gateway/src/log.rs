@@ -63,7 +63,10 @@ impl RequestLog {
     }
 
     pub(crate) fn write(&self, record: &LogRecord) {
-        let sent = self.lines.as_ref().map(|lines| lines.try_send(Line::Text(record.encode())));
+        let sent = self
+            .lines
+            .as_ref()
+            .map(|lines| lines.try_send(Line::Text(record.encode())));
         if matches!(sent, Some(Err(_))) {
             self.metrics.gateway.dropped_log_lines.add(1);
         }
