@@ -1,8 +1,9 @@
 //! Which answer is right? The naive model that every answer of the index is compared with.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use homing_domain::{BlockKey, CacheGroup, ClearScope, ContentHash, KeyHasher, Label, RankId, Removed, Stored, Tier};
+use rustc_hash::FxHashMap;
 
 use crate::Copies;
 
@@ -18,12 +19,12 @@ enum Place {
 /// What one rank holds: each label names one block, and has so many copies per tier and cache group.
 #[derive(Clone, Debug, Default)]
 struct Held {
-    places: HashMap<Label, Place>,
+    places: FxHashMap<Label, Place>,
     copies: BTreeMap<(Label, Tier, CacheGroup), u32>,
     /// Labels in `Waiting`, in the order in which they came.
     waiting: Vec<Label>,
     /// The parent of every block that was ever placed.
-    parents: HashMap<BlockKey, BlockKey>,
+    parents: FxHashMap<BlockKey, BlockKey>,
     set: bool,
     truncated: bool,
 }
@@ -38,20 +39,25 @@ pub struct Oracle {
 
 /// What every rank holds at some moment: blocks, with the nearest tier of each.
 #[derive(Clone, Debug)]
-pub struct Truth(BTreeMap<RankId, HashMap<BlockKey, Tier>>);
+pub struct Truth(BTreeMap<RankId, FxHashMap<BlockKey, Tier>>);
 
 impl Truth {
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of leading blocks that a rank holds on tiers up to each tier, if there is such a rank.
+    pub fn depths(&self, rank: RankId, keys: &[BlockKey]) -> Option<[u32; Tier::COUNT]> {
+        let held = self.0.get(&rank)?;
+        let reaches = |key: &BlockKey, deepest: Tier| held.get(key).is_some_and(|tier| *tier <= deepest);
+        Some(Tier::ALL.map(|deepest| keys.iter().take_while(|key| reaches(key, deepest)).count() as u32))
+    }
+
     /// For each rank the number of leading blocks it holds on tiers up to each tier.
     pub fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<RankId, [u32; Tier::COUNT]> {
-        let depth = |held: &HashMap<BlockKey, Tier>, deepest: Tier| {
-            keys.iter()
-                .take_while(|key| held.get(key).is_some_and(|tier| *tier <= deepest))
-                .count() as u32
-        };
-        self.0
-            .iter()
-            .map(|(rank, held)| (*rank, Tier::ALL.map(|tier| depth(held, tier))))
-            .collect()
+        let depths = |rank: &RankId| Some((*rank, self.depths(*rank, keys)?));
+        self.0.keys().filter_map(depths).collect()
     }
 }
 
@@ -83,8 +89,15 @@ impl Oracle {
 
     /// Blocks came, each stored in turn.
     pub fn store(&mut self, rank: RankId, stored: &Stored) {
+        self.store_except(rank, stored, &[]);
+    }
+
+    /// Blocks came, each stored in turn, and the index says that it had no room for those that are `refused`. They must be
+    /// all that follow the first of them or wait for one of them, and no others.
+    pub fn store_except(&mut self, rank: RankId, stored: &Stored, refused: &[(Label, BlockKey)]) {
         let (hasher, limit) = (self.hasher, self.orphans_per_rank);
         let Some(held) = self.ranks.get_mut(&rank) else { return };
+        let mut room = Room::new(hasher, refused);
         let mut parent = match stored.parent {
             None => Some(hasher.root()),
             Some(label) => held.key_of(label),
@@ -92,14 +105,16 @@ impl Oracle {
         let mut parent_label = stored.parent;
         for block in &stored.blocks {
             let copy = (block.label, stored.tier, stored.group);
+            let (before, lost) = (held.key_of(block.label), room.lost.len());
+            let follows_a_lost_one = parent.is_some_and(|parent| room.lost.iter().any(|(_, key)| *key == parent));
             parent = match (parent, held.key_of(block.label)) {
                 (Some(parent), _) => {
                     let key = hasher.child(parent, block.content);
                     held.parents.insert(key, parent);
-                    Some(held.place(&hasher, key, copy))
+                    Some(held.place(&mut room, key, copy))
                 }
                 // The parent is unknown, but the label is not: it is another copy of that block.
-                (None, Some(key)) => Some(held.place(&hasher, key, copy)),
+                (None, Some(key)) => Some(held.place(&mut room, key, copy)),
                 (None, None) => {
                     let waited_for = parent_label.expect("a block without a parent label has the root as parent");
                     held.wait(
@@ -113,8 +128,13 @@ impl Oracle {
                     None
                 }
             };
+            assert!(
+                !follows_a_lost_one || room.lost.len() > lost || before == parent,
+                "{parent:?} was kept although there was no room for the block before it"
+            );
             parent_label = Some(block.label);
         }
+        room.check();
     }
 
     /// Blocks went, one copy for each label. Returns how many were not there.
@@ -146,7 +166,7 @@ impl Oracle {
         }
     }
 
-    /// The index forgot a block of these ranks because it is full. It must have been a leaf.
+    /// The index forgot a block of these ranks to make room for others. It must have been a leaf.
     pub fn forget(&mut self, key: BlockKey, ranks: &[RankId]) {
         for (_, held) in self.ranks.iter_mut().filter(|(rank, _)| ranks.contains(rank)) {
             let is_parent = held.keys().any(|child| held.parents.get(&child) == Some(&key));
@@ -194,6 +214,37 @@ impl Oracle {
 
 type Copy = (Label, Tier, CacheGroup);
 
+/// For which blocks of an event there is no room.
+struct Room<'a> {
+    hasher: KeyHasher,
+    /// What the index says.
+    refused: &'a [(Label, BlockKey)],
+    /// What went because it says so.
+    lost: Vec<(Label, BlockKey)>,
+}
+
+impl<'a> Room<'a> {
+    fn new(hasher: KeyHasher, refused: &'a [(Label, BlockKey)]) -> Self {
+        Self {
+            hasher,
+            refused,
+            lost: Vec::new(),
+        }
+    }
+
+    fn is_refused(&self, label: Label, key: BlockKey) -> bool {
+        self.refused.contains(&(label, key))
+    }
+
+    /// What the index says must be all that went.
+    fn check(mut self) {
+        let mut refused = self.refused.to_vec();
+        refused.sort_unstable();
+        self.lost.sort_unstable();
+        assert_eq!(refused, self.lost, "refused, and what should have been");
+    }
+}
+
 impl Held {
     fn key_of(&self, label: Label) -> Option<BlockKey> {
         match self.places.get(&label)? {
@@ -207,8 +258,8 @@ impl Held {
     }
 
     /// The nearest tier on which each block is held.
-    fn nearest(&self) -> HashMap<BlockKey, Tier> {
-        let mut nearest = HashMap::new();
+    fn nearest(&self) -> FxHashMap<BlockKey, Tier> {
+        let mut nearest = FxHashMap::default();
         for (label, tier, _) in self.copies.keys() {
             if let Some(key) = self.key_of(*label) {
                 let held = nearest.entry(key).or_insert(*tier);
@@ -220,35 +271,55 @@ impl Held {
 
     /// Puts one copy at `key`, and what waited for its label after it. A label names one block at a time: if it named
     /// another before, that one is gone.
-    fn place(&mut self, hasher: &KeyHasher, key: BlockKey, copy: Copy) -> BlockKey {
+    fn place(&mut self, room: &mut Room<'_>, key: BlockKey, copy: Copy) -> BlockKey {
         let label = copy.0;
+        if room.is_refused(label, key) {
+            self.refuse(room, label, key);
+            return key;
+        }
         let before = self.places.insert(label, Place::At(key));
         if before.is_some_and(|before| before != Place::At(key)) {
             self.waiting.retain(|waiting| *waiting != label);
             self.drop_copies(label);
         }
         self.add_copy(copy);
-        self.join(hasher, label, key);
+        self.join(room, label, key);
         key
     }
 
-    /// An orphan's parent has come: the orphan keeps its copies, and what waited for it follows.
-    fn join(&mut self, hasher: &KeyHasher, label: Label, key: BlockKey) {
-        self.places.insert(label, Place::At(key));
-        let children: Vec<(Label, ContentHash)> = self
-            .waiting
-            .iter()
-            .filter_map(|child| match self.places[child] {
-                Place::Waiting { parent, content } if parent == label => Some((*child, content)),
-                _ => None,
-            })
-            .collect();
-        for (child, content) in children {
-            self.waiting.retain(|waiting| *waiting != child);
-            let child_key = hasher.child(key, content);
-            self.parents.insert(child_key, key);
-            self.join(hasher, child, child_key);
+    /// There is no room for a block: what its label named before is gone, and what waits for it goes with it.
+    fn refuse(&mut self, room: &mut Room<'_>, label: Label, key: BlockKey) {
+        assert_ne!(self.key_of(label), Some(key), "refused, although it was held already");
+        room.lost.push((label, key));
+        self.truncated = true;
+        self.drop_copies(label);
+        self.forget_labels_without_copies();
+        for (child, content) in self.waiting_for(label) {
+            self.refuse(room, child, room.hasher.child(key, content));
         }
+    }
+
+    /// An orphan's parent has come: the orphan keeps its copies, and what waited for it follows.
+    fn join(&mut self, room: &mut Room<'_>, label: Label, key: BlockKey) {
+        self.places.insert(label, Place::At(key));
+        for (child, content) in self.waiting_for(label) {
+            let child_key = room.hasher.child(key, content);
+            if room.is_refused(child, child_key) {
+                self.refuse(room, child, child_key);
+                continue;
+            }
+            self.waiting.retain(|waiting| *waiting != child);
+            self.parents.insert(child_key, key);
+            self.join(room, child, child_key);
+        }
+    }
+
+    fn waiting_for(&self, label: Label) -> Vec<(Label, ContentHash)> {
+        let children = self.waiting.iter().filter_map(|child| match self.places[child] {
+            Place::Waiting { parent, content } if parent == label => Some((*child, content)),
+            _ => None,
+        });
+        children.collect()
     }
 
     fn wait(&mut self, place: Place, copy: Copy, limit: usize) {
