@@ -25,6 +25,8 @@ pub enum Bug {
     TierIgnored,
     /// Clearing a rank leaves its orphans.
     OrphansSurviveClear,
+    /// What waits for a label waits on when the engine has given that label up.
+    LabelOutlivesBlock,
     /// A slot is used again before it was swept.
     SlotReusedUnswept,
     /// A run that was cut short does not look for runs that continue what was cut.
@@ -53,7 +55,7 @@ pub enum Bug {
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// Those that one thread can notice, however much room there is.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
         Self::HoleIgnored,
@@ -64,6 +66,7 @@ impl Bug {
         Self::ForeignLabelHonoured,
         Self::TierIgnored,
         Self::OrphansSurviveClear,
+        Self::LabelOutlivesBlock,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,
     ];

@@ -12,7 +12,7 @@ use crate::Copies;
 enum Place {
     /// Its ancestors are known, so it has a key.
     At(BlockKey),
-    /// Its parent, called by this label, is not known on the rank.
+    /// Its parent, called by this label, is not known on the rank. If the label is its own, the parent has none any more.
     Waiting { parent: Label, content: ContentHash },
 }
 
@@ -117,14 +117,7 @@ impl Oracle {
                 (None, Some(key)) => Some(held.place(&mut room, key, copy)),
                 (None, None) => {
                     let waited_for = parent_label.expect("a block without a parent label has the root as parent");
-                    held.wait(
-                        Place::Waiting {
-                            parent: waited_for,
-                            content: block.content,
-                        },
-                        copy,
-                        limit,
-                    );
+                    held.wait(waited_for, block.content, copy, limit);
                     None
                 }
             };
@@ -162,6 +155,10 @@ impl Oracle {
             ClearScope::Only(tier) => {
                 held.copies.retain(|(_, t, _), _| *t != tier);
                 held.forget_labels_without_copies();
+                // What is waited for may have been on that tier only.
+                for label in held.awaited() {
+                    held.give_up(label);
+                }
             }
         }
     }
@@ -322,9 +319,14 @@ impl Held {
         children.collect()
     }
 
-    fn wait(&mut self, place: Place, copy: Copy, limit: usize) {
+    fn wait(&mut self, parent: Label, content: ContentHash, copy: Copy, limit: usize) {
+        let place = Place::Waiting { parent, content };
+        let nameless = Place::Waiting {
+            parent: copy.0,
+            content,
+        };
         match self.places.get(&copy.0) {
-            Some(before) if *before == place => self.add_copy(copy),
+            Some(before) if [place, nameless].contains(before) => self.add_copy(copy),
             Some(_) => {
                 // The label waits for something else than before: what it was is gone.
                 self.drop_copies(copy.0);
@@ -351,14 +353,34 @@ impl Held {
 
     fn remove(&mut self, copy: Copy) -> bool {
         let Some(count) = self.copies.get_mut(&copy) else {
+            self.give_up(copy.0);
             return false;
         };
         *count -= 1;
         if *count == 0 {
             self.copies.remove(&copy);
             self.forget_labels_without_copies();
+            self.give_up(copy.0);
         }
         true
+    }
+
+    /// If the label names nothing any more, the next block that it names is another one: nothing waits for that.
+    fn give_up(&mut self, label: Label) {
+        if self.places.contains_key(&label) {
+            return;
+        }
+        for (child, content) in self.waiting_for(label) {
+            self.places.insert(child, Place::Waiting { parent: child, content });
+        }
+    }
+
+    fn awaited(&self) -> Vec<Label> {
+        let parents = self.waiting.iter().filter_map(|child| match self.places[child] {
+            Place::Waiting { parent, .. } => Some(parent),
+            Place::At(_) => None,
+        });
+        parents.collect()
     }
 
     fn forget_labels_without_copies(&mut self) {

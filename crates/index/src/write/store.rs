@@ -30,7 +30,8 @@ impl Index {
         if planted!(self.config, OrphanAtRoot) {
             return self.store_after(slot, None, blocks, kind, outcome);
         }
-        self.store_without_parent(slot, Awaited::Label(label), blocks, kind, outcome);
+        let awaited = self.slots.info(slot).orphans.awaited_after(label, &self.config.hasher);
+        self.store_without_parent(slot, awaited, blocks, kind, outcome);
     }
 
     /// The parent is known: `None` is the beginning of a sequence.
@@ -154,7 +155,7 @@ impl Index {
                     info.truncated = true;
                 }
             }
-            parent = Awaited::Label(block.label);
+            parent = info.orphans.awaited_after(block.label, &self.config.hasher);
         }
     }
 
