@@ -97,7 +97,7 @@ struct Engine {
 impl Engine {
     fn fresh_label(&self, key: BlockKey) -> Label {
         let used: BTreeSet<u64> = self.held.values().map(|block| block.label.get()).collect();
-        let lowest = (0..).find(|number| !used.contains(number)).unwrap();
+        let lowest = (0..=used.len() as u64).find(|number| !used.contains(number)).unwrap();
         Label::new(match self.labels {
             Labels::Hashed => key.0,
             Labels::Numbered => lowest,
