@@ -23,8 +23,6 @@ struct Held {
     copies: BTreeMap<(Label, Tier, CacheGroup), u32>,
     /// Labels in `Waiting`, in the order in which they came.
     waiting: Vec<Label>,
-    /// The parent of every block that was ever placed.
-    parents: FxHashMap<BlockKey, BlockKey>,
     set: bool,
     truncated: bool,
 }
@@ -35,7 +33,11 @@ pub struct Oracle {
     hasher: KeyHasher,
     orphans_per_rank: usize,
     ranks: BTreeMap<RankId, Held>,
+    parents: Parents,
 }
+
+/// The parent of every block that was ever placed on some rank.
+type Parents = BTreeMap<BlockKey, BlockKey>;
 
 /// What every rank holds at some moment: blocks, with the nearest tier of each.
 #[derive(Clone, Debug)]
@@ -50,6 +52,9 @@ impl Truth {
     /// The number of leading blocks that a rank holds on tiers up to each tier, if there is such a rank.
     pub fn depths(&self, rank: RankId, keys: &[BlockKey]) -> Option<[u32; Tier::COUNT]> {
         let held = self.0.get(&rank)?;
+        if keys.first().is_none_or(|key| !held.contains_key(key)) {
+            return Some([0; Tier::COUNT]);
+        }
         let reaches = |key: &BlockKey, deepest: Tier| held.get(key).is_some_and(|tier| *tier <= deepest);
         Some(Tier::ALL.map(|deepest| keys.iter().take_while(|key| reaches(key, deepest)).count() as u32))
     }
@@ -68,6 +73,7 @@ impl Oracle {
             hasher,
             orphans_per_rank,
             ranks: BTreeMap::new(),
+            parents: Parents::new(),
         }
     }
 
@@ -97,7 +103,7 @@ impl Oracle {
     pub fn store_except(&mut self, rank: RankId, stored: &Stored, refused: &[(Label, BlockKey)]) {
         let (hasher, limit) = (self.hasher, self.orphans_per_rank);
         let Some(held) = self.ranks.get_mut(&rank) else { return };
-        let mut room = Room::new(hasher, refused);
+        let mut room = Room::new(hasher, &mut self.parents, refused);
         let mut parent = match stored.parent {
             None => Some(hasher.root()),
             Some(label) => held.key_of(label),
@@ -110,7 +116,7 @@ impl Oracle {
             parent = match (parent, held.key_of(block.label)) {
                 (Some(parent), _) => {
                     let key = hasher.child(parent, block.content);
-                    held.parents.insert(key, parent);
+                    room.parents.insert(key, parent);
                     Some(held.place(&mut room, key, copy))
                 }
                 // The parent is unknown, but the label is not: it is another copy of that block.
@@ -166,7 +172,7 @@ impl Oracle {
     /// The index forgot a block of these ranks to make room for others. It must have been a leaf.
     pub fn forget(&mut self, key: BlockKey, ranks: &[RankId]) {
         for (_, held) in self.ranks.iter_mut().filter(|(rank, _)| ranks.contains(rank)) {
-            let is_parent = held.keys().any(|child| held.parents.get(&child) == Some(&key));
+            let is_parent = held.keys().any(|child| self.parents.get(&child) == Some(&key));
             assert!(!is_parent, "{key:?} was forgotten while a child of it is held");
             let mut labels: Vec<Label> = held.places.keys().copied().collect();
             labels.retain(|label| held.key_of(*label) == Some(key));
@@ -198,6 +204,26 @@ impl Oracle {
         self.ranks.values().flat_map(Held::keys).collect()
     }
 
+    /// How many blocks were ever placed on some rank.
+    pub fn placed(&self) -> usize {
+        self.parents.len()
+    }
+
+    /// Every sequence of blocks that were ever placed, as far as it goes.
+    pub fn sequences(&self) -> Vec<Vec<BlockKey>> {
+        let followed: BTreeSet<&BlockKey> = self.parents.values().collect();
+        let last = self.parents.keys().filter(|key| !followed.contains(key));
+        last.map(|last| {
+            let mut keys: Vec<BlockKey> =
+                std::iter::successors(Some(*last), |key| self.parents.get(key).copied()).collect();
+            // The root is no block.
+            keys.pop();
+            keys.reverse();
+            keys
+        })
+        .collect()
+    }
+
     /// How many orphans a rank has.
     pub fn orphans(&self, rank: RankId) -> usize {
         self.ranks.get(&rank).map_or(0, |held| held.waiting.len())
@@ -214,6 +240,7 @@ type Copy = (Label, Tier, CacheGroup);
 /// For which blocks of an event there is no room.
 struct Room<'a> {
     hasher: KeyHasher,
+    parents: &'a mut Parents,
     /// What the index says.
     refused: &'a [(Label, BlockKey)],
     /// What went because it says so.
@@ -221,9 +248,10 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn new(hasher: KeyHasher, refused: &'a [(Label, BlockKey)]) -> Self {
+    fn new(hasher: KeyHasher, parents: &'a mut Parents, refused: &'a [(Label, BlockKey)]) -> Self {
         Self {
             hasher,
+            parents,
             refused,
             lost: Vec::new(),
         }
@@ -306,7 +334,7 @@ impl Held {
                 continue;
             }
             self.waiting.retain(|waiting| *waiting != child);
-            self.parents.insert(child_key, key);
+            room.parents.insert(child_key, key);
             self.join(room, child, child_key);
         }
     }

@@ -38,8 +38,9 @@ pub struct Pair {
     oracle: Oracle,
     ranks: Vec<Rank>,
     answer: Answer,
-    /// What is asked after every step.
+    /// What is asked after every step, made when so many blocks had been placed.
     queries: Vec<Vec<BlockKey>>,
+    placed: usize,
     bounded: bool,
 }
 
@@ -109,6 +110,7 @@ impl Pair {
             ranks,
             answer: Answer::default(),
             queries: queries(hasher),
+            placed: 0,
             bounded,
         }
     }
@@ -311,17 +313,27 @@ impl Pair {
     fn check(&mut self) -> Result<(), String> {
         self.index.verify()?;
         let truth = self.oracle.truth();
-        let mut found: Vec<(RankId, [u32; Tier::COUNT])> = Vec::new();
+        if self.placed != self.oracle.placed() {
+            self.placed = self.oracle.placed();
+            self.queries = queries(self.hasher);
+            self.queries.extend(self.oracle.sequences());
+        }
+        self.reader.lookup(&[], &mut self.answer);
+        let ranks = self.answer.ranks().filter(|(rank, _)| rank.worker.0 < FILLERS);
+        let mut ranks: Vec<(RankId, Slot)> = ranks.collect();
+        ranks.sort_unstable_by_key(|(rank, _)| *rank);
+        let expected = truth.lookup(&[]);
+        if !ranks.iter().map(|(rank, _)| rank).eq(expected.keys()) {
+            return Err(format!("there are {ranks:?} instead of {expected:?}"));
+        }
         for keys in &self.queries {
             self.reader.lookup(keys, &mut self.answer);
-            let ranks = self.answer.ranks().filter(|(rank, _)| rank.worker.0 < FILLERS);
-            let depths = ranks.map(|(rank, slot)| (rank, Tier::ALL.map(|tier| self.answer.depth(slot, tier).0)));
-            found.clear();
-            found.extend(depths);
-            let same = |(rank, depths): &(RankId, _)| truth.depths(*rank, keys) == Some(*depths);
-            if !found.iter().all(same) || found.len() != truth.ranks() || !self.answer.is_settled() {
-                let expected = truth.lookup(keys);
-                return Err(format!("found {found:?} instead of {expected:?}"));
+            for (rank, slot) in &ranks {
+                let found = Tier::ALL.map(|tier| self.answer.depth(*slot, tier).0);
+                let expected = truth.depths(*rank, keys);
+                if Some(found) != expected || !self.answer.is_settled() {
+                    return Err(format!("{rank}: found {found:?} instead of {expected:?} of {keys:?}"));
+                }
             }
         }
         for rank in &self.ranks {
@@ -340,7 +352,7 @@ impl Pair {
     }
 }
 
-/// Whole sequences, and all prefixes of strange ones that exist.
+/// Whole sequences, and all prefixes of strange ones that are near the root.
 fn queries(hasher: KeyHasher) -> Vec<Vec<BlockKey>> {
     let mut queries: Vec<Vec<BlockKey>> = (0..SEQUENCES)
         .map(|sequence| chain(hasher, (0..LENGTH).map(|block| content(sequence, block))))
