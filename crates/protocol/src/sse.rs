@@ -326,7 +326,8 @@ mod tests {
                 if data.pop().is_some() {
                     events.push((name.clone(), data.clone()));
                 }
-                (name.clear(), data.clear());
+                name.clear();
+                data.clear();
                 continue;
             }
             let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());

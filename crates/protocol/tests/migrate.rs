@@ -67,17 +67,17 @@ impl Engine {
         if endpoint == Endpoint::Completions {
             return match &body["prompt"] {
                 Value::String(text) => encode(text),
-                ids => serde_json::from_value(ids.clone()).unwrap(),
+                ids => serde_json::from_value(ids.clone()).expect("as it was made"),
             };
         }
-        let messages = body["messages"].as_array().unwrap();
+        let messages = body["messages"].as_array().expect("as it was made");
         let open = body["continue_final_message"] == true;
         assert_eq!(body["add_generation_prompt"] != false, !open);
         let mut text = String::new();
         for (place, message) in messages.iter().enumerate() {
-            let content = message["content"].as_str().unwrap();
+            let content = message["content"].as_str().expect("as it was made");
             let content = if self.strips { content.trim() } else { content };
-            text += &format!("<{}>{content}", message["role"].as_str().unwrap());
+            text.extend(["<", message["role"].as_str().expect("a role"), ">", content]);
             if !(open && place + 1 == messages.len()) {
                 text += "</>";
             }
@@ -90,7 +90,7 @@ impl Engine {
 
     /// All events of an answer, as vLLM writes them.
     fn answer(self, endpoint: Endpoint, body: &[u8], id: &str) -> Vec<Bytes> {
-        let body: Value = serde_json::from_slice(body).unwrap();
+        let body: Value = serde_json::from_slice(body).expect("as it was made");
         let prompt = self.prompt(endpoint, &body);
         let chat = endpoint == Endpoint::ChatCompletions;
         let most = body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64());
@@ -177,10 +177,10 @@ impl Engine {
         }
         if body["stream_options"]["include_usage"] == true {
             let completion = tokens.len() - prompt.len();
-            let mut last = piece(json!([]));
-            last["usage"] = json!({"prompt_tokens": prompt.len(), "completion_tokens": completion,
+            let mut used = piece(json!([]));
+            used["usage"] = json!({"prompt_tokens": prompt.len(), "completion_tokens": completion,
                 "total_tokens": prompt.len() + completion, "prompt_tokens_details": {"cached_tokens": 3}});
-            tell(&last);
+            tell(&used);
         }
         events.push(Bytes::from_static(b"data: [DONE]\n\n"));
         events
@@ -205,12 +205,12 @@ fn see(events: &[Bytes]) -> Seen {
     let mut splitter = Splitter::new(1 << 20);
     for bytes in events {
         splitter.push(bytes.clone());
-        while let Some(event) = splitter.next_event().unwrap() {
+        while let Some(event) = splitter.next_event().expect("as it was made") {
             if event.is_done() {
                 seen.done += 1;
                 continue;
             }
-            let value: Value = serde_json::from_slice(&event.data().unwrap()).unwrap();
+            let value: Value = serde_json::from_slice(&event.data().expect("as it was made")).expect("as it was made");
             let head = format!(
                 "{} {} {} {}",
                 value["id"], value["object"], value["created"], value["model"]
@@ -219,14 +219,14 @@ fn see(events: &[Bytes]) -> Seen {
                 seen.heads.push(head);
             }
             if let Some(usage) = value["usage"].as_object() {
-                let number = |key: &str| usage[key].as_u64().unwrap();
+                let number = |key: &str| usage[key].as_u64().expect("as it was made");
                 seen.usage = Some((
                     number("prompt_tokens"),
                     number("completion_tokens"),
                     number("total_tokens"),
                 ));
             }
-            for choice in value["choices"].as_array().unwrap() {
+            for choice in value["choices"].as_array().expect("as it was made") {
                 let delta = &choice["delta"];
                 seen.text += delta["content"].as_str().or(choice["text"].as_str()).unwrap_or("");
                 seen.roles += usize::from(delta["role"].is_string());
@@ -321,7 +321,7 @@ fn case() -> impl Strategy<Value = Case> {
 /// One stream after the other, each cut off after some events, and the last one whole.
 fn migrated(case: &Case) -> (Result<Vec<Bytes>, WhyNot>, Vec<Way>) {
     let original = Bytes::from(case.body.to_string());
-    let first = Ask::read(case.endpoint, &original, Limits::default()).unwrap();
+    let first = Ask::read(case.endpoint, &original, Limits::default()).expect("as it was made");
     let plan = Plan::new(&first, case.wanted);
     let prompt = case
         .context
