@@ -84,7 +84,11 @@ pub fn all(plan: &Plan, policies: &[String], seeds: &[u64], shown: Shown<'_>) ->
     let results = in_parallel(plan.threads, jobs.len(), &progress, |job| {
         let (policy, seed) = jobs[job];
         let shown = Shown {
-            samples: if seed == seeds[0] { shown.samples } else { Samples::Dropped },
+            samples: if seed == seeds[0] {
+                shown.samples
+            } else {
+                Samples::Dropped
+            },
             ..shown
         };
         one(plan, &plan.fleet(&policies[policy], seed), shown, &progress).with_context(|| policies[policy].clone())
