@@ -334,16 +334,17 @@ impl Relay {
             return Err(format!("it has {generated} tokens already"));
         }
         let elsewhere = Elsewhere {
+            wanted: trip.wanted,
+            model: None,
             context: trip.context,
             prompt: trip.prompt.map(u64::from),
         };
         let so_far = events.so_far.as_mut().map_err(|why| why.to_string())?;
-        let resumed = so_far.resume(&trip.asked, &trip.original, elsewhere);
-        let resumed = resumed.map_err(|why| why.to_string())?;
+        let resumed = so_far.resume(&elsewhere).map_err(|why| why.to_string())?;
         events.migrations += 1;
         let chunks = u32::try_from(generated).unwrap_or(u32::MAX);
-        trip.go_on(resumed.ask, &resumed.body, chunks, events.migrations);
-        events.next(trip, resumed.seam);
+        events.next(resumed.ask.endpoint, resumed.editor, resumed.seam);
+        trip.go_on(resumed.ask, resumed.sent, chunks, events.migrations);
         Ok(())
     }
 

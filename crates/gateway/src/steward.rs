@@ -323,8 +323,9 @@ impl Steward {
         let worker = self.known.get(&rank.worker).and_then(|known| known.worker.as_ref());
         let Some(worker) = worker else { return };
         self.metrics.gateway.doubted_views.add(1);
-        tokio::task::yield_now().await;
-        tracing::warn!(worker = %worker.name, "its view is doubted");
+        if let Err(error) = worker.lane.keeper.doubt(rank).await {
+            tracing::warn!(worker = %worker.name, %error, "its view cannot be made anew");
+        }
     }
 
     /// Whether anybody waits.
