@@ -336,6 +336,10 @@ impl Steward {
             waiting += lane.router.waiting();
         }
         self.metrics.gateway.waiting_requests.set(waiting as u64);
+        let now = self.clock.now();
+        for worker in self.workers() {
+            worker.refresh(now);
+        }
         let limit = self.config.serve.times.drain;
         let over = |leaving: &Leaving| leaving.worker.in_flight() == 0 || leaving.since.elapsed() > limit;
         let (gone, still): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.leaving).into_iter().partition(over);

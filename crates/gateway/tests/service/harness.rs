@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_mins(1);
+pub const GUARD: Duration = Duration::from_secs(20);
 pub const POLL: Duration = Duration::from_millis(5);
 
 fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
@@ -67,6 +67,25 @@ impl Engine {
             place,
             runtime: Some(runtime),
         }
+    }
+
+    /// An engine at ports that were another's a moment ago.
+    pub fn start_again(more: &[(&str, &str)]) -> Self {
+        let until = Instant::now() + GUARD;
+        let ports = more
+            .iter()
+            .filter(|(name, _)| ["mock.port", "mock.events", "mock.replay"].contains(name));
+        let ports: Vec<String> = ports
+            .map(|(_, place)| place.rsplit(':').next().unwrap_or_default().to_owned())
+            .collect();
+        while ports
+            .iter()
+            .any(|port| std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_err())
+        {
+            assert!(Instant::now() < until, "ports {ports:?} are not free again");
+            std::thread::sleep(POLL);
+        }
+        Self::start(more)
     }
 
     pub fn url(&self) -> String {
@@ -184,7 +203,9 @@ impl Gateway {
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {
-            assert!(Instant::now() < until, "waited for {what}");
+            if Instant::now() > until {
+                panic!("waited for {what}: {}", self.admin("/admin/fleet").await);
+            }
             tokio::time::sleep(POLL).await;
         }
     }

@@ -7,3 +7,4 @@ mod harness;
 mod operate;
 mod requests;
 mod routing;
+mod strange;
