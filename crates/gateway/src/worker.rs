@@ -172,9 +172,10 @@ impl Worker {
     fn turned(&self, now: Time, turn: Option<Turn>) {
         if let Some(turn) = turn {
             let (from, to, why) = (turn.from, turn.to, turn.why);
-            match to {
-                State::Down { .. } => tracing::warn!(worker = %self.name, why, "is left out"),
-                _ => tracing::info!(worker = %self.name, ?from, ?to, why, "is another now"),
+            if matches!(to, State::Down { .. }) {
+                tracing::warn!(worker = %self.name, why, "is left out");
+            } else {
+                tracing::info!(worker = %self.name, ?from, ?to, why, "is another now");
             }
         }
         self.refresh(now);

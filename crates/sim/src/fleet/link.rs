@@ -308,8 +308,14 @@ mod tests {
                 .filter(|at| ends[*at].is_none() && transfers[*at].0 <= now)
                 .collect();
             let share = BYTES_PER_MS / sending.len().max(1) as f64;
-            let next_end = sending.iter().map(|at| now + left[*at] / share).fold(f64::INFINITY, f64::min);
-            let later = transfers.iter().map(|(begins, _)| *begins).filter(|begins| *begins > now);
+            let next_end = sending
+                .iter()
+                .map(|at| now + left[*at] / share)
+                .fold(f64::INFINITY, f64::min);
+            let later = transfers
+                .iter()
+                .map(|(begins, _)| *begins)
+                .filter(|begins| *begins > now);
             let next = later.fold(next_end, f64::min);
             for at in sending {
                 left[at] -= (next - now) * share;

@@ -36,7 +36,6 @@ pub mod world;
 pub use check::{Check, Violation};
 pub use faults::{Fault, FaultKind};
 pub use link::{Link, LinkError, LinkSpec, TransferNo};
-pub use policy::PolicyError;
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
 pub use world::{Care, Outcome, World, WorldError};
