@@ -211,6 +211,7 @@ impl Steward {
                     };
                     let report = Report {
                         at: notice.at,
+                        used_blocks: worker.our_blocks(load.report.used_blocks),
                         ..load.report
                     };
                     if let Err(error) = worker.lane.router.report(self.clock.now(), rank, report) {
@@ -282,7 +283,7 @@ impl Steward {
             }
             let new = NewRank {
                 spec: RankSpec {
-                    capacity: worker.facts.blocks.map(|blocks| blocks.0),
+                    capacity: worker.facts.blocks.map(|blocks| worker.our_blocks(blocks.0)),
                     ..RankSpec::new(rank, self.timing.clone())
                 },
                 facts: RankFacts {

@@ -87,6 +87,14 @@ impl Worker {
         }
     }
 
+    /// Blocks of the engine as blocks of our size: an engine's may be a multiple of ours.
+    pub(crate) fn our_blocks(&self, blocks: u32) -> u32 {
+        let ours = self.spec.block_size.get();
+        let theirs = self.facts.block_size.map_or(ours, homing_domain::BlockSize::get);
+        let tokens = u64::from(blocks) * u64::from(theirs);
+        u32::try_from(tokens / u64::from(ours)).unwrap_or(u32::MAX)
+    }
+
     /// Its ranks.
     pub(crate) fn ranks(&self) -> impl Iterator<Item = RankId> + use<> {
         let id = self.id;

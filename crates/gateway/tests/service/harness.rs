@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homing_config::{Inputs, KnobId, Resolved, resolve};
+use homing_config::{Inputs, KnobId, Reader, Resolved, resolve};
 use homing_gateway::Service;
 use homing_mock::Place;
 use homing_telemetry::Metrics;
@@ -145,9 +145,18 @@ impl Gateway {
             ("health.interval", "200ms"),
             ("load.interval", "200ms"),
         ];
+        Self::run(&resolved(workers, &[&any, settings].concat()), None).await
+    }
+
+    /// A gateway whose settings file is read again when it changes.
+    pub async fn reading(reader: Reader) -> Self {
+        let resolved = reader.read().unwrap_or_else(|rejected| panic!("{rejected}"));
+        Self::run(&resolved, Some(reader)).await
+    }
+
+    async fn run(resolved: &Resolved, reader: Option<Reader>) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let resolved = resolved(workers, &[&any, settings].concat());
-        let service = Service::start(&resolved, None, metrics.clone()).await;
+        let service = Service::start(resolved, reader, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let (url, admin) = (
             format!("http://{}", service.address()),
@@ -203,9 +212,8 @@ impl Gateway {
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {
-            if Instant::now() > until {
-                panic!("waited for {what}: {}", self.admin("/admin/fleet").await);
-            }
+            let late = Instant::now() > until;
+            assert!(!late, "waited for {what}: {}", self.admin("/admin/fleet").await);
             tokio::time::sleep(POLL).await;
         }
     }

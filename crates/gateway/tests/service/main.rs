@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
+mod clients;
 mod faults;
+mod fleet;
 mod harness;
 mod operate;
 mod requests;

@@ -220,7 +220,7 @@ async fn an_engine_that_goes_silent_in_the_middle_is_given_up() {
         assert!(asked.body.contains("\"stream\":true"), "{}", asked.body);
         stream.write_all(HEAD.as_bytes()).await.unwrap();
         chunk(&mut stream, &format!("data: {}\n\n", piece("begun ", None))).await;
-        tokio::time::sleep(Duration::from_secs(600)).await;
+        tokio::time::sleep(Duration::from_mins(10)).await;
         None
     })
     .await;
@@ -293,14 +293,14 @@ async fn rolling_restarts_lose_no_request() {
         turns
     };
     let restarting = async {
-        for place in 0..3 {
+        for engine in &mut engines {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            let port = engines[place].place.address.port().to_string();
-            let sockets: Vec<String> = [&engines[place].place.ranks[0].0, &engines[place].place.ranks[0].1]
+            let port = engine.place.address.port().to_string();
+            let sockets: Vec<String> = [&engine.place.ranks[0].0, &engine.place.ranks[0].1]
                 .iter()
                 .map(|socket| (*socket).clone().unwrap())
                 .collect();
-            engines[place].kill();
+            engine.kill();
             tokio::time::sleep(Duration::from_millis(150)).await;
             let more = [
                 &settings[..],
@@ -311,7 +311,7 @@ async fn rolling_restarts_lose_no_request() {
                 ],
             ]
             .concat();
-            engines[place] = Engine::start_again(&more);
+            *engine = Engine::start_again(&more);
             gateway.wait_workers(3).await;
         }
         going.store(false, SeqCst);
