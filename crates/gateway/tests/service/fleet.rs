@@ -48,11 +48,6 @@ async fn workers_that_come_and_go_all_day_leave_nothing_behind() {
         register(&gateway, "comes", None).await;
         gateway.wait_workers(1).await;
     }
-    assert!(
-        threads() <= after_ten + 2,
-        "{} threads, {after_ten} after ten turns",
-        threads()
-    );
     gateway
         .wait("ranks to be forgotten", async || {
             gateway.metrics.index.live_ranks.get() == 1
