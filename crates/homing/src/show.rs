@@ -84,6 +84,16 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// A time in milliseconds, in three digits or so.
+pub fn millis(millis: f64) -> String {
+    match millis {
+        time if time >= 1e4 => format!("{:.1} s", time / 1e3),
+        time if time >= 1e3 => format!("{:.2} s", time / 1e3),
+        time if time >= 10.0 => format!("{time:.0} ms"),
+        time => format!("{time:.1} ms"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +108,8 @@ mod tests {
         assert_eq!(short(12_345.0), "12 k");
         assert_eq!(short(2_540_000.0), "2.5 M");
         assert_eq!(percent(0.914), "91.4 %");
+        let times = [0.25, 41.3, 1_234.0, 65_432.0].map(millis);
+        assert_eq!(times, ["0.2 ms", "41 ms", "1.23 s", "65.4 s"]);
     }
 
     #[test]
