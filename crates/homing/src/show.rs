@@ -69,16 +69,6 @@ pub fn commas(number: u64) -> String {
     out
 }
 
-/// A large number in three digits or so.
-pub fn short(number: f64) -> String {
-    match number {
-        n if n >= 1e9 => format!("{:.1} G", n / 1e9),
-        n if n >= 1e6 => format!("{:.1} M", n / 1e6),
-        n if n >= 1e4 => format!("{:.0} k", n / 1e3),
-        n => format!("{n:.0}"),
-    }
-}
-
 /// A share in percent.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -104,9 +94,6 @@ mod tests {
         assert_eq!(commas(999), "999");
         assert_eq!(commas(1_000), "1,000");
         assert_eq!(commas(1_234_567), "1,234,567");
-        assert_eq!(short(9_999.0), "9999");
-        assert_eq!(short(12_345.0), "12 k");
-        assert_eq!(short(2_540_000.0), "2.5 M");
         assert_eq!(percent(0.914), "91.4 %");
         let times = [0.25, 41.3, 1_234.0, 65_432.0].map(millis);
         assert_eq!(times, ["0.2 ms", "41 ms", "1.23 s", "65.4 s"]);

@@ -38,7 +38,7 @@ pub fn opening(config: &Config, style: Style) -> String {
 }
 
 /// What is going to happen in a phase.
-pub fn heading(phase: Phase, policy: &str, happened: Happened, style: Style) -> String {
+pub(super) fn heading(phase: Phase, policy: &str, happened: Happened, style: Style) -> String {
     let number = Phase::ALL.iter().position(|other| *other == phase).unwrap_or(0) + 1;
     let (title, words) = match (phase, happened) {
         (Phase::RoundRobin, _) => (
@@ -66,7 +66,7 @@ pub fn heading(phase: Phase, policy: &str, happened: Happened, style: Style) -> 
 }
 
 /// What came of a phase, in a line.
-pub fn summary(outcome: &Outcome, style: Style) -> String {
+pub(super) fn summary(outcome: &Outcome, style: Style) -> String {
     let tally = &outcome.tally;
     let first = Times::of(&tally.first).map_or_else(String::new, |first| {
         format!(", first token p50 {} p99 {}", millis(first.p50), millis(first.p99))
