@@ -26,6 +26,7 @@
 
 use std::time::Duration;
 
+use homing_config::Config;
 use homing_profile::{Millis, Time};
 
 mod window;
@@ -171,6 +172,23 @@ pub struct Health {
     good_trials: u32,
 }
 
+impl HealthConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config) -> Self {
+        let health = &config.health;
+        Self {
+            failures: health.failures,
+            failure_rate: health.failure_rate,
+            window: health.window,
+            least_requests: health.least_requests,
+            backoff: health.backoff,
+            backoff_most: health.backoff_most,
+            trials: health.trials,
+            trial_limit: health.trial_limit,
+        }
+    }
+}
+
 impl Health {
     /// A worker that nobody has complained about. `seed` varies its pauses.
     pub fn new(config: HealthConfig, seed: u64) -> Self {
@@ -270,7 +288,7 @@ impl Health {
         self.failed_pings = self.failed_pings.saturating_add(1);
         let is_gone = self.failed_pings >= self.config.failures.max(1);
         match self.state {
-            State::Up | State::Suspect if is_gone => self.leave_out(now, FoundBy::Pings, why),
+            State::Up | State::Suspect | State::HalfOpen { .. } if is_gone => self.leave_out(now, FoundBy::Pings, why),
             State::Up | State::Suspect => {
                 self.state = State::Suspect;
                 why
@@ -285,7 +303,6 @@ impl Health {
                 why
             }
             State::Down { .. } => "",
-            State::HalfOpen { .. } if is_gone => self.leave_out(now, FoundBy::Pings, why),
             State::HalfOpen { .. } => {
                 self.good_trials = 0;
                 ""

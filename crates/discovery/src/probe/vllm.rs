@@ -25,7 +25,8 @@ struct Version {
 /// An entry of `/kv_event_sources`.
 #[derive(Debug, Deserialize)]
 struct Events {
-    enable_kv_cache_events: Option<bool>,
+    #[serde(rename = "enable_kv_cache_events")]
+    is_on: Option<bool>,
     publisher: Option<String>,
     endpoint: Option<String>,
     replay_endpoint: Option<String>,
@@ -65,7 +66,7 @@ pub(super) async fn learn(facts: &mut Facts, worker: Asked<'_>) {
     }
     let engines = match page {
         Ok(page) => {
-            facts.take_cache(page.cache.unwrap_or_default());
+            facts.take_cache(&page.cache.unwrap_or_default());
             page.engines
         }
         Err(error) => {
@@ -121,7 +122,7 @@ impl Page {
 }
 
 impl Facts {
-    fn take_cache(&mut self, cache: Cache) {
+    fn take_cache(&mut self, cache: &Cache) {
         self.block_size = cache.block_size.and_then(BlockSize::new);
         self.blocks = cache.blocks.filter(|blocks| *blocks > 0).map(Blocks);
         self.prefix_caching = cache.prefix_caching;
@@ -162,19 +163,23 @@ impl Facts {
 
 impl Events {
     fn source(&self, url: &HttpUrl) -> Result<EventSource, String> {
-        let is_on = self.enable_kv_cache_events != Some(false);
+        let is_on = self.is_on != Some(false);
         let (Some(endpoint), true, Some("zmq")) = (&self.endpoint, is_on, self.publisher.as_deref()) else {
             return Ok(EventSource::Nobody);
         };
-        // vLLM binds what stands for all interfaces, and local sockets; it connects to everything else.
-        let is_bound = endpoint.contains('*') || endpoint.contains("::") || endpoint.starts_with("ipc://");
+        let events = near(endpoint, url)?;
+        // vLLM binds what stands for all interfaces, and local sockets, and connects to everything else; but where it was left
+        // to choose a port it tells its own address. So an address that is not known to be its own may be ours or anybody's.
+        let is_bound = match &events {
+            Endpoint::Tcp { host, .. } => host == url.host(),
+            Endpoint::Ipc { .. } => true,
+        };
         if !is_bound {
             return Err(format!(
-                "its publisher connects to {}: say where with events=bind:tcp://...",
-                kept(endpoint)
+                "its publisher is at {events} or connects there, and does not say which: say events={events} or \
+                 events=bind:{events}"
             ));
         }
-        let events = near(endpoint, url)?;
         let replay = self.replay_endpoint.as_deref().map(|endpoint| near(endpoint, url));
         Ok(EventSource::Stream {
             events: EventsEndpoint {
@@ -229,17 +234,22 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_connects_is_said() {
+    fn a_publisher_that_may_connect_is_said() {
         let events = |endpoint: &str| Events {
-            enable_kv_cache_events: Some(true),
+            is_on: Some(true),
             publisher: Some("zmq".to_owned()),
             endpoint: Some(endpoint.to_owned()),
             replay_endpoint: None,
             topic: None,
         };
         let why = events("tcp://router:5557").source(&url("http://a")).unwrap_err();
-        assert!(why.starts_with("its publisher connects to tcp://router:5557"), "{why}");
-        assert!(events("tcp://*:5557").source(&url("http://a")).is_ok());
+        assert!(
+            why.starts_with("its publisher is at tcp://router:5557 or connects there"),
+            "{why}"
+        );
+        for bound in ["tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://a:5557", "ipc:///run/x"] {
+            assert!(events(bound).source(&url("http://a")).is_ok(), "{bound}");
+        }
         let off = Events {
             publisher: Some("null".to_owned()),
             ..events("tcp://*:5557")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homing_config::{Inputs, KnobId, Resolved, resolve};
+use homing_config::{Inputs, KnobId, Reader, Resolved, resolve};
 use homing_gateway::Service;
 use homing_mock::Place;
 use homing_telemetry::Metrics;
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_mins(1);
+pub const GUARD: Duration = Duration::from_secs(20);
 pub const POLL: Duration = Duration::from_millis(5);
 
 fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
@@ -54,14 +54,38 @@ impl Engine {
             .build()
             .expect("a runtime");
         let config = resolved(&[], &[&quick, more].concat()).config;
-        let service = runtime.block_on(homing_mock::Service::start(&config));
-        let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let place = service.places().remove(0);
-        runtime.spawn(async move { service.run(std::future::pending()).await });
+        // Whoever starts it may be a task, which must not wait for another runtime.
+        let started = std::thread::spawn(move || {
+            let service = runtime.block_on(homing_mock::Service::start(&config));
+            let service = service.unwrap_or_else(|error| panic!("{error}"));
+            let place = service.places().remove(0);
+            runtime.spawn(async move { service.run(std::future::pending()).await });
+            (place, runtime)
+        });
+        let (place, runtime) = started.join().expect("it starts");
         Self {
             place,
             runtime: Some(runtime),
         }
+    }
+
+    /// An engine at ports that were another's a moment ago.
+    pub fn start_again(more: &[(&str, &str)]) -> Self {
+        let until = Instant::now() + GUARD;
+        let ports = more
+            .iter()
+            .filter(|(name, _)| ["mock.port", "mock.events", "mock.replay"].contains(name));
+        let ports: Vec<String> = ports
+            .map(|(_, place)| place.rsplit(':').next().unwrap_or_default().to_owned())
+            .collect();
+        while ports
+            .iter()
+            .any(|port| std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_err())
+        {
+            assert!(Instant::now() < until, "ports {ports:?} are not free again");
+            std::thread::sleep(POLL);
+        }
+        Self::start(more)
     }
 
     pub fn url(&self) -> String {
@@ -121,9 +145,18 @@ impl Gateway {
             ("health.interval", "200ms"),
             ("load.interval", "200ms"),
         ];
+        Self::run(&resolved(workers, &[&any, settings].concat()), None).await
+    }
+
+    /// A gateway whose settings file is read again when it changes.
+    pub async fn reading(reader: Reader) -> Self {
+        let resolved = reader.read().unwrap_or_else(|rejected| panic!("{rejected}"));
+        Self::run(&resolved, Some(reader)).await
+    }
+
+    async fn run(resolved: &Resolved, reader: Option<Reader>) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let resolved = resolved(workers, &[&any, settings].concat());
-        let service = Service::start(&resolved, None, metrics.clone()).await;
+        let service = Service::start(resolved, reader, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let (url, admin) = (
             format!("http://{}", service.address()),
@@ -157,7 +190,9 @@ impl Gateway {
         self.wait("workers", async || {
             let fleet = self.admin("/admin/fleet").await;
             let up = |worker: &&Value| worker["health"] == "up" || worker["health"] == "suspect";
-            fleet["workers"].as_array().is_some_and(|workers| workers.iter().filter(up).count() == count)
+            fleet["workers"]
+                .as_array()
+                .is_some_and(|workers| workers.iter().filter(up).count() == count)
         })
         .await;
     }
@@ -167,7 +202,8 @@ impl Gateway {
         self.wait("views", async || {
             let fleet = self.admin("/admin/fleet").await;
             let workers = fleet["workers"].as_array().cloned().unwrap_or_default();
-            let live = |worker: &&Value| worker["ranks"][0]["view"] == "live" || worker["ranks"][0]["view"] == "warming";
+            let live =
+                |worker: &&Value| worker["ranks"][0]["view"] == "live" || worker["ranks"][0]["view"] == "warming";
             workers.iter().filter(live).count() == count
         })
         .await;
@@ -176,7 +212,8 @@ impl Gateway {
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {
-            assert!(Instant::now() < until, "waited for {what}");
+            let late = Instant::now() > until;
+            assert!(!late, "waited for {what}: {}", self.admin("/admin/fleet").await);
             tokio::time::sleep(POLL).await;
         }
     }
@@ -220,7 +257,9 @@ impl Gateway {
 pub fn events(text: &str) -> Vec<Value> {
     let mut events: Vec<&str> = text.split("\n\n").filter(|event| !event.is_empty()).collect();
     assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
-    let parsed = events.iter().map(|event| event.strip_prefix("data: ").expect("an event"));
+    let parsed = events
+        .iter()
+        .map(|event| event.strip_prefix("data: ").expect("an event"));
     parsed
         .map(|event| serde_json::from_str(event).expect("it is JSON"))
         .collect()

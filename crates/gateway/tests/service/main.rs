@@ -1,7 +1,12 @@
 //! Does it carry requests to engines and answers back, whatever happens? Over real sockets, with mock engines.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
+
+mod clients;
 mod faults;
+mod fleet;
 mod harness;
 mod operate;
 mod requests;
 mod routing;
+mod strange;
