@@ -356,10 +356,10 @@ knobs! {
     DemoWorkers = "demo.workers", "4", Kind::Count(Unit::Workers, 2..=32);
 
     /// How many people talk to it, each in one conversation at a time.
-    DemoUsers = "demo.users", "64", Kind::Count(Unit::Number, 1..=4096);
+    DemoUsers = "demo.users", "48", Kind::Count(Unit::Number, 1..=4096);
 
     /// How many blocks each of its workers can cache. It is small, so that a few people are to it what many are to a real one.
-    DemoCache = "demo.cache-blocks", "7000", Kind::Count(Unit::Blocks, 1024..=1 << 20);
+    DemoCache = "demo.cache-blocks", "8000", Kind::Count(Unit::Blocks, 1024..=1 << 20);
 
     /// Of so many messages in which a worker tells of its cache one is lost on purpose; 0: none is.
     DemoDropEvery = "demo.drop-every", "100", Kind::Count(Unit::Batches, 0..=1 << 24);

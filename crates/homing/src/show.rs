@@ -56,6 +56,39 @@ impl Style {
     }
 }
 
+/// The text in lines of at most so many characters, escape sequences not counted. Words are kept whole.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut filled = 0;
+    for word in text.split(' ') {
+        let size = visible(word);
+        if filled > 0 && filled + 1 + size > width {
+            lines.push(String::new());
+            filled = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if filled > 0 {
+                line.push(' ');
+                filled += 1;
+            }
+            line.push_str(word);
+        }
+        filled += size;
+    }
+    lines
+}
+
+/// Characters that take a place: all but those of escape sequences, which end with a letter.
+fn visible(word: &str) -> usize {
+    let mut escaped = false;
+    let takes_a_place = |letter: &char| {
+        let counts = !escaped && *letter != '\x1b';
+        escaped = *letter == '\x1b' || escaped && !letter.is_ascii_alphabetic();
+        counts
+    };
+    word.chars().filter(takes_a_place).count()
+}
+
 /// A whole number with commas.
 pub fn commas(number: u64) -> String {
     let digits = number.to_string();
@@ -97,6 +130,15 @@ mod tests {
         assert_eq!(percent(0.914), "91.4 %");
         let times = [0.25, 41.3, 1_234.0, 65_432.0].map(millis);
         assert_eq!(times, ["0.2 ms", "41 ms", "1.23 s", "65.4 s"]);
+    }
+
+    #[test]
+    fn lines_are_no_longer_than_asked_and_colours_take_no_place() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a-long-word b", 4), ["a-long-word", "b"]);
+        assert_eq!(wrapped("", 4), [""]);
+        let coloured = Style::of(Colour::On).green("two or");
+        assert_eq!(wrapped(&format!("one {coloured} three"), 10), [&format!("one {coloured}"), "three"]);
     }
 
     #[test]

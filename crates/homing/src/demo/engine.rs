@@ -1,13 +1,14 @@
 //! An engine of the demo: `homing mock` on a runtime of its own, so that all of it can be gone at once.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use homing_config::{Config, HttpUrl, Switch, WorkerSpec};
-use homing_discovery::Registrant;
-use homing_discovery::register::RegistrantConfig;
-use homing_mock::Service;
+use homing_config::{Config, Switch, WorkerSpec};
+use homing_mock::{Place, Service};
 use tokio::runtime::Runtime;
+
+use crate::register;
 
 /// Any port of this machine, for those on it.
 const ANYWHERE: &str = "tcp://127.0.0.1:0";
@@ -19,6 +20,8 @@ pub struct Engine {
     pub url: String,
     /// What a gateway is to know of it.
     pub spec: WorkerSpec,
+    place: Place,
+    config: Arc<Config>,
     runtime: Option<Runtime>,
 }
 
@@ -30,38 +33,31 @@ impl Engine {
             .enable_all()
             .build()
             .context("cannot start a runtime")?;
-        let config = settings(config);
-        let defaults = config.worker_defaults();
-        let service = runtime.spawn(async move { Service::start(&config).await });
+        let config = Arc::new(settings(config));
+        let service = runtime.spawn({
+            let config = config.clone();
+            async move { Service::start(&config).await }
+        });
         let service = service.await.context("an engine did not start")??;
         let place = service.places().into_iter().next().context("an engine has no place")?;
         runtime.spawn(service.run(pending()));
-        let url = format!("http://{}", place.address);
-        let mut spec = url.clone();
-        if let Some((Some(events), Some(replay))) = place.ranks.first() {
-            spec = format!("{spec},events={events},replay={replay}");
-        }
-        let spec = WorkerSpec::parse(&spec, &defaults.learning());
-        let spec = spec.ok().context("an engine's address is none")?;
         Ok(Self {
-            url,
-            spec,
+            url: format!("http://{}", place.address),
+            spec: register::worker(&config, place.address, &place)?,
+            place,
+            config,
             runtime: Some(runtime),
         })
     }
 
     /// Tells a gateway of itself, for as long as it runs.
-    pub fn register(&self, gateway: &str, config: &Config) -> anyhow::Result<()> {
-        let registrant = RegistrantConfig {
-            gateway: HttpUrl::parse(gateway)?,
-            name: "late".to_owned(),
-            worker: self.spec.clone(),
-            lease: config.discovery.lease,
-        };
+    pub fn register(&self, gateway: &str) -> anyhow::Result<()> {
+        let (place, mut config) = (self.place.clone(), (*self.config).clone());
+        config.mock.register = Some(gateway.to_owned());
         let runtime = self.runtime.as_ref().context("it was killed")?;
         runtime.spawn(async move {
-            match Registrant::start(registrant) {
-                Ok(_registrant) => pending().await,
+            match register::start(&config, &[place]).await {
+                Ok(_registered) => pending().await,
                 Err(error) => tracing::error!(%error, "a worker cannot register"),
             }
         });

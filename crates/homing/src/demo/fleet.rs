@@ -120,7 +120,7 @@ impl Fleet {
         let engine = Engine::start(&self.config).await?;
         board.came(&engine.url);
         let began = Instant::now();
-        engine.register(&self.admin, &self.config)?;
+        engine.register(&self.admin)?;
         let url = engine.url.clone();
         self.engines.push(engine);
         self.until(|workers| workers.iter().any(|worker| worker["url"] == *url && takes_requests(worker)))

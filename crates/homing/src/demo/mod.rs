@@ -162,6 +162,8 @@ impl<'a> Stage<'a> {
         let endpoint = Endpoint::new(&fleet.url, config.model.as_str())?;
         let traffic = Arc::new(Traffic::new(config.demo.seed, config.mock.speedup));
         screen.say(&story::heading(phase, &policy, Happened::Nothing, screen.style()))?;
+        // What the gateway heard before anybody asked is no part of it.
+        let counted = fleet.counters();
         Ok(Self {
             config,
             policy,
@@ -170,7 +172,7 @@ impl<'a> Stage<'a> {
             board,
             phase,
             began: Instant::now(),
-            counted: Counters::default(),
+            counted,
             happened: Happened::Nothing,
         })
     }

@@ -8,10 +8,12 @@ use super::phase::Phase;
 use super::times::Times;
 use super::traffic::GROUPS;
 use super::{End, Happened, Outcome, Report};
-use crate::show::{Style, commas, millis, percent};
+use crate::show::{Style, commas, millis, percent, wrapped};
 
 /// Differences smaller than this are not worth a word.
 const WORTH: f64 = 1.05;
+/// How long lines of sentences are.
+const WIDTH: usize = 96;
 const NAMES: usize = 34;
 const COLUMN: usize = 13;
 
@@ -24,17 +26,45 @@ pub fn opening(config: &Config, style: Style) -> String {
     } else {
         format!(", {} times as fast", config.mock.speedup)
     };
-    format!(
-        "{}  {} engines, a gateway and {} people in conversation, all in this process\n\n  \
-         engines  pretend: no GPU, but real HTTP and real events about their caches. A step takes as long as on {}{pace};\n           \
-         each caches {} tokens, less than all conversations have\n  \
-         people   share {GROUPS} system prompts, read answers as they are streamed, think, and ask again with all that was said\n",
+    let told = [
+        (
+            "engines",
+            format!(
+                "pretended: no GPU, but real HTTP and real events about their caches. A step takes as long as {}{pace}. Each \
+                 caches {} tokens, less than all conversations have together.",
+                model(&config.mock.profile),
+                commas(cache)
+            ),
+        ),
+        ("gateway", "what `homing serve` runs.".to_owned()),
+        (
+            "people",
+            format!(
+                "talk to {GROUPS} assistants with a system prompt each, read answers as they come, think, and go on with all that \
+                 was said. What is measured, they measure."
+            ),
+        ),
+    ];
+    let mut out = format!(
+        "{}  {} engines, a gateway and {} people in conversation, all in this process\n\n",
         style.bold("homing demo"),
         demo.workers,
-        demo.users,
-        config.mock.profile,
-        commas(cache),
-    )
+        demo.users
+    );
+    for (name, words) in told {
+        for (number, part) in (0..).zip(wrapped(&words, WIDTH - 10)) {
+            line(&mut out, &format!("  {:<10}{part}", if number == 0 { name } else { "" }));
+        }
+    }
+    out
+}
+
+/// Which model on which device a profile is of, in words.
+fn model(profile: &str) -> String {
+    match homing_profile::builtin::load(profile) {
+        Ok(profile) => format!("that of {} on {}", profile.shape().model, profile.shape().device),
+        Err(_) => format!("the profile `{profile}` says"),
+    }
 }
 
 /// What is going to happen in a phase.
@@ -92,7 +122,9 @@ pub fn end(config: &Config, report: &Report, style: Style) -> String {
     table(&mut out, report, style);
     out.push('\n');
     for sentence in sentences(config, report, style) {
-        line(&mut out, &format!("  {sentence}"));
+        for (number, part) in (0..).zip(wrapped(&sentence, WIDTH)) {
+            line(&mut out, &format!("  {} {part}", if number == 0 { "-" } else { " " }));
+        }
     }
     if report.end == End::Interrupted {
         line(&mut out, "  stopped before its end: answers were not compared");

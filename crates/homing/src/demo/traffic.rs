@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 
 /// Assistants, each with a system prompt of its own.
 pub const GROUPS: u32 = 8;
-const SYSTEM: usize = 2_000;
-const OPENING: RangeInclusive<usize> = 1_000..=3_000;
-const MESSAGE: RangeInclusive<usize> = 200..=1_000;
-const TURNS: RangeInclusive<u32> = 6..=10;
+const SYSTEM: usize = 1_200;
+const OPENING: RangeInclusive<usize> = 2_000..=6_000;
+const MESSAGE: RangeInclusive<usize> = 200..=800;
+const TURNS: RangeInclusive<u32> = 6..=12;
 const ANSWER: RangeInclusive<u32> = 32..=96;
 /// How long somebody thinks before a message, in milliseconds.
-const THOUGHT: RangeInclusive<u64> = 500..=2_500;
+const THOUGHT: RangeInclusive<u64> = 200..=1_800;
 /// Within which time all have begun, in milliseconds.
-const ARRIVAL: RangeInclusive<u64> = 0..=1_500;
+const ARRIVAL: RangeInclusive<u64> = 0..=1_000;
 
 const WORDS: [&str; 48] = [
     "light", "harbour", "seven", "the", "a", "of", "and", "with", "slowly", "copper", "window", "asks", "before", "green", "letter",
@@ -97,7 +97,8 @@ impl Traffic {
             pace: self.pace,
             first: if number == 0 { ARRIVAL } else { THOUGHT },
             messages: vec![json!({ "role": "system", "content": system })],
-            left: rng.u32(TURNS),
+            // Somebody always is about to begin anew, as where people come and go.
+            left: if number == 0 { rng.u32(1..=*TURNS.end()) } else { rng.u32(TURNS) },
             rng,
         }
     }
