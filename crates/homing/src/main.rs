@@ -123,7 +123,10 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     // What a gateway logs when a worker is killed would be between the lines, unless somebody asks for it.
     let asked = |setting: &homing_config::Setting| setting.id == KnobId::LogLevel && setting.source != Source::Default;
     if resolved.settings.iter().any(asked) {
-        logs::start(resolved.config.log.level, homing_config::colour(io::stderr().is_terminal()));
+        logs::start(
+            resolved.config.log.level,
+            homing_config::colour(io::stderr().is_terminal()),
+        );
     }
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let screen = demo::Screen::new(mode, style);
@@ -136,7 +139,10 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     let (failed, wrong) = report.failed_and_wrong();
     let why = report.failure().unwrap_or("none of them failed");
     ensure!(failed == 0, "{failed} requests failed; the first: {why}");
-    ensure!(wrong == 0, "{wrong} answers were not what an undisturbed engine says; please report the seed and the settings");
+    ensure!(
+        wrong == 0,
+        "{wrong} answers were not what an undisturbed engine says; please report the seed and the settings"
+    );
     Ok(())
 }
 

@@ -138,7 +138,10 @@ mod tests {
         assert_eq!(wrapped("a-long-word b", 4), ["a-long-word", "b"]);
         assert_eq!(wrapped("", 4), [""]);
         let coloured = Style::of(Colour::On).green("two or");
-        assert_eq!(wrapped(&format!("one {coloured} three"), 10), [&format!("one {coloured}"), "three"]);
+        assert_eq!(
+            wrapped(&format!("one {coloured} three"), 10),
+            [&format!("one {coloured}"), "three"]
+        );
     }
 
     #[test]

@@ -49,12 +49,19 @@ fn every_request_is_answered_and_more_comes_from_caches_than_in_turn() {
     for phase in phases {
         assert!(phase["completed"].as_u64() > Some(0), "{phase}");
         let times = &phase["ttft_ms"];
-        assert!(times["p50"].as_f64() > Some(0.0) && times["p50"].as_f64() <= times["p99"].as_f64(), "{phase}");
+        assert!(
+            times["p50"].as_f64() > Some(0.0) && times["p50"].as_f64() <= times["p99"].as_f64(),
+            "{phase}"
+        );
     }
     let shares: Vec<f64> = said("cached_share").iter().filter_map(Value::as_f64).collect();
     assert!(shares[1] > shares[0], "{shares:?}");
     assert!(phases[1]["events"].as_u64() > Some(0), "{printed}");
-    assert_eq!(phases[2]["killed"]["worker"].as_u64().map(|worker| worker < 4), Some(true), "{printed}");
+    assert_eq!(
+        phases[2]["killed"]["worker"].as_u64().map(|worker| worker < 4),
+        Some(true),
+        "{printed}"
+    );
     assert_eq!(phases[3]["added"]["worker"], 4, "{printed}");
     assert!(object["answers"]["compared"].as_u64() > Some(0), "{printed}");
     assert_eq!(object["answers"]["wrong"], 0, "{printed}");

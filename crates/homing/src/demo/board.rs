@@ -120,7 +120,11 @@ impl Board {
     pub fn turn(&self) -> Tally {
         let mut state = self.state();
         let mut tally = std::mem::take(&mut state.tally);
-        tally.served = state.workers.iter_mut().map(|worker| std::mem::take(&mut worker.served)).collect();
+        tally.served = state
+            .workers
+            .iter_mut()
+            .map(|worker| std::mem::take(&mut worker.served))
+            .collect();
         tally
     }
 

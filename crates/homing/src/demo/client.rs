@@ -102,7 +102,8 @@ impl Heard {
             Said::Piece(piece) => piece,
         };
         if let Some(choice) = piece["choices"].get(0) {
-            self.text.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+            self.text
+                .push_str(choice["delta"]["content"].as_str().unwrap_or_default());
             self.is_finished |= choice["finish_reason"].is_string();
         }
         let usage = &piece["usage"];

@@ -96,15 +96,29 @@ impl Fleet {
 
     /// What the gateway counted so far.
     pub fn counters(&self) -> Counters {
-        let Metrics { index, feed, gateway, .. } = &*self.metrics;
+        let Metrics {
+            index, feed, gateway, ..
+        } = &*self.metrics;
         let judged = |was: Prediction| gateway.judged_predictions.of(was).get();
         Counters {
-            events: Change::ALL.iter().map(|change| index.applied_events.of(*change).get()).sum(),
-            repairs: RepairKind::ALL.iter().map(|kind| feed.begun_repairs.of(*kind).get()).sum(),
-            retried: TryFailure::ALL.iter().map(|why| gateway.failed_tries.of(*why).get()).sum(),
+            events: Change::ALL
+                .iter()
+                .map(|change| index.applied_events.of(*change).get())
+                .sum(),
+            repairs: RepairKind::ALL
+                .iter()
+                .map(|kind| feed.begun_repairs.of(*kind).get())
+                .sum(),
+            retried: TryFailure::ALL
+                .iter()
+                .map(|why| gateway.failed_tries.of(*why).get())
+                .sum(),
             migrated: gateway.migrated_answers.get(),
             right: judged(Prediction::Equal),
-            predicted: [Prediction::Equal, Prediction::Less, Prediction::More].map(judged).iter().sum(),
+            predicted: [Prediction::Equal, Prediction::Less, Prediction::More]
+                .map(judged)
+                .iter()
+                .sum(),
         }
     }
 
@@ -123,8 +137,12 @@ impl Fleet {
         engine.register(&self.admin)?;
         let url = engine.url.clone();
         self.engines.push(engine);
-        self.until(|workers| workers.iter().any(|worker| worker["url"] == *url && takes_requests(worker)))
-            .await?;
+        self.until(|workers| {
+            workers
+                .iter()
+                .any(|worker| worker["url"] == *url && takes_requests(worker))
+        })
+        .await?;
         Ok(began.elapsed())
     }
 

@@ -76,9 +76,15 @@ struct Outcome {
 enum Happened {
     Nothing,
     /// This worker was killed while it gave so many answers.
-    Killed { worker: usize, answering: u32 },
+    Killed {
+        worker: usize,
+        answering: u32,
+    },
     /// This worker came, and took requests after so long.
-    Added { worker: usize, after: Duration },
+    Added {
+        worker: usize,
+        after: Duration,
+    },
 }
 
 impl Report {

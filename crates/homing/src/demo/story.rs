@@ -53,7 +53,10 @@ pub fn opening(config: &Config, style: Style) -> String {
     );
     for (name, words) in told {
         for (number, part) in (0..).zip(wrapped(&words, WIDTH - 10)) {
-            line(&mut out, &format!("  {:<10}{part}", if number == 0 { name } else { "" }));
+            line(
+                &mut out,
+                &format!("  {:<10}{part}", if number == 0 { name } else { "" }),
+            );
         }
     }
     out
@@ -77,7 +80,9 @@ pub(super) fn heading(phase: Phase, policy: &str, happened: Happened, style: Sty
         ),
         (Phase::Homing, _) => (
             "Homing".to_owned(),
-            format!("new engines, empty caches, the same people. Requests go by the policy `{policy}`: where the first token comes soonest"),
+            format!(
+                "new engines, empty caches, the same people. Requests go by the policy `{policy}`: where the first token comes soonest"
+            ),
         ),
         (_, Happened::Killed { worker, answering }) => (
             format!("Worker {worker} is killed"),
@@ -130,7 +135,10 @@ pub fn end(config: &Config, report: &Report, style: Style) -> String {
         line(&mut out, "  stopped before its end: answers were not compared");
     }
     line(&mut out, "");
-    line(&mut out, &format!("  {}", style.bold("Next: put it before engines of your own")));
+    line(
+        &mut out,
+        &format!("  {}", style.bold("Next: put it before engines of your own")),
+    );
     line(
         &mut out,
         "    homing serve --worker http://gpu-1:8000,events=tcp://gpu-1:5557,replay=tcp://gpu-1:5558 --worker http://gpu-2:8000,...",
@@ -140,10 +148,16 @@ pub fn end(config: &Config, report: &Report, style: Style) -> String {
 
 fn table(out: &mut String, report: &Report, style: Style) {
     let row = |name: &str, cell: &dyn Fn(&Outcome) -> String| {
-        let cells: String = report.phases.iter().map(|outcome| format!("{:>COLUMN$}", cell(outcome))).collect();
+        let cells: String = report
+            .phases
+            .iter()
+            .map(|outcome| format!("{:>COLUMN$}", cell(outcome)))
+            .collect();
         format!("  {name:<NAMES$}{cells}")
     };
-    let time = |of: fn(&Times) -> f64| move |outcome: &Outcome| Times::of(&outcome.tally.first).map_or_else(String::new, |times| millis(of(&times)));
+    let time = |of: fn(&Times) -> f64| {
+        move |outcome: &Outcome| Times::of(&outcome.tally.first).map_or_else(String::new, |times| millis(of(&times)))
+    };
     line(out, "");
     line(out, &style.bold(&row("", &|outcome| outcome.phase.title().to_owned())));
     let rows = [
@@ -152,7 +166,9 @@ fn table(out: &mut String, report: &Report, style: Style) {
             format!("{:.1}", outcome.tally.completed as f64 / outcome.took.as_secs_f64())
         }),
         row("failed", &|outcome| commas(outcome.tally.failed)),
-        row("of prompts, found in cache", &|outcome| percent(outcome.tally.cached_share())),
+        row("of prompts, found in cache", &|outcome| {
+            percent(outcome.tally.cached_share())
+        }),
         row("prompt tokens to compute, each", &|outcome| {
             let tally = &outcome.tally;
             commas((tally.prompt_tokens - tally.cached_tokens) / tally.completed.max(1))
@@ -160,8 +176,12 @@ fn table(out: &mut String, report: &Report, style: Style) {
         row("first token, on average", &time(|times| times.mean)),
         row("  half of them within", &time(|times| times.p50)),
         row("  99 of 100 within", &time(|times| times.p99)),
-        row("retried before the first token", &|outcome| commas(outcome.counters.retried)),
-        row("moved to another worker after it", &|outcome| commas(outcome.counters.migrated)),
+        row("retried before the first token", &|outcome| {
+            commas(outcome.counters.retried)
+        }),
+        row("moved to another worker after it", &|outcome| {
+            commas(outcome.counters.migrated)
+        }),
     ];
     for row in rows {
         line(out, &row);
@@ -195,9 +215,17 @@ fn sentences(config: &Config, report: &Report, style: Style) -> Vec<String> {
     {
         let served = outcome.tally.served.get(worker).copied().unwrap_or(0);
         let share = served as f64 / outcome.tally.completed.max(1) as f64;
-        sentences.push(format!("Worker {worker} came with nothing cached, and served {} of the requests from then on.", percent(share)));
+        sentences.push(format!(
+            "Worker {worker} came with nothing cached, and served {} of the requests from then on.",
+            percent(share)
+        ));
     }
-    let homing = || report.phases.iter().filter(|outcome| outcome.phase != Phase::RoundRobin);
+    let homing = || {
+        report
+            .phases
+            .iter()
+            .filter(|outcome| outcome.phase != Phase::RoundRobin)
+    };
     let sum = |of: fn(&Outcome) -> u64| homing().map(of).sum::<u64>();
     let events = sum(|outcome| outcome.counters.events);
     if events > 0 {

@@ -18,7 +18,11 @@ impl Times {
         sorted.sort_unstable_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
         // The least time that so many of a hundred do not exceed.
-        let at = |share: f64| sorted[((sorted.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last)];
+        let at = |share: f64| {
+            sorted[((sorted.len() as f64 * share).ceil() as usize)
+                .saturating_sub(1)
+                .min(last)]
+        };
         Some(Self {
             mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
             p50: at(0.5),
@@ -34,7 +38,12 @@ mod tests {
 
     #[test]
     fn percentiles_are_times_that_were_seen() {
-        let millis = |times: &[u64]| times.iter().map(|time| Duration::from_millis(*time)).collect::<Vec<_>>();
+        let millis = |times: &[u64]| {
+            times
+                .iter()
+                .map(|time| Duration::from_millis(*time))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(Times::of(&[]), None);
         let one = Times::of(&millis(&[7])).unwrap();
         assert_eq!((one.mean, one.p50, one.p99), (7.0, 7.0, 7.0));

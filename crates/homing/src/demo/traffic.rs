@@ -27,10 +27,10 @@ const THOUGHT: RangeInclusive<u64> = 200..=1_800;
 const ARRIVAL: RangeInclusive<u64> = 0..=1_000;
 
 const WORDS: [&str; 48] = [
-    "light", "harbour", "seven", "the", "a", "of", "and", "with", "slowly", "copper", "window", "asks", "before", "green", "letter",
-    "under", "river", "counts", "every", "small", "engine", "north", "bread", "keeps", "late", "paper", "turns", "glass", "field",
-    "why", "is", "or", "not", "house", "sound", "old", "begins", "rain", "far", "wire", "open", "stone", "their", "answer", "road",
-    "blue", "for", "when",
+    "light", "harbour", "seven", "the", "a", "of", "and", "with", "slowly", "copper", "window", "asks", "before",
+    "green", "letter", "under", "river", "counts", "every", "small", "engine", "north", "bread", "keeps", "late",
+    "paper", "turns", "glass", "field", "why", "is", "or", "not", "house", "sound", "old", "begins", "rain", "far",
+    "wire", "open", "stone", "their", "answer", "road", "blue", "for", "when",
 ];
 
 /// All that is said.
@@ -98,7 +98,11 @@ impl Traffic {
             first: if number == 0 { ARRIVAL } else { THOUGHT },
             messages: vec![json!({ "role": "system", "content": system })],
             // Somebody always is about to begin anew, as where people come and go.
-            left: if number == 0 { rng.u32(1..=*TURNS.end()) } else { rng.u32(TURNS) },
+            left: if number == 0 {
+                rng.u32(1..=*TURNS.end())
+            } else {
+                rng.u32(TURNS)
+            },
             rng,
         }
     }

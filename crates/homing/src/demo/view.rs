@@ -160,8 +160,17 @@ fn line(frame: &Frame) -> String {
 
 /// A moment in a few lines, for somebody at a terminal.
 fn lines(frame: &Frame, style: Style) -> Vec<String> {
-    let full = frame.workers.iter().map(|worker| worker.running).max().unwrap_or(0).max(FULL);
-    let mut lines: Vec<String> = (0..).zip(&frame.workers).map(|(number, now)| worker(number, now, full, style)).collect();
+    let full = frame
+        .workers
+        .iter()
+        .map(|worker| worker.running)
+        .max()
+        .unwrap_or(0)
+        .max(FULL);
+    let mut lines: Vec<String> = (0..)
+        .zip(&frame.workers)
+        .map(|(number, now)| worker(number, now, full, style))
+        .collect();
     let failed = format!("{} failed", frame.failed);
     let failed = if frame.failed > 0 { style.red(&failed) } else { failed };
     let first = frame.first.map_or_else(String::new, |first| {
