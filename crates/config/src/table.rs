@@ -294,7 +294,7 @@ knobs! {
     ServeConnectTimeout = "serve.connect-timeout", "2s", Kind::Time(10..=MINUTE);
 
     /// How long a worker may take until the first token of an answer, or until the whole of one that is not streamed.
-    ServeFirstTokenTimeout = "serve.first-token-timeout", "10m", Kind::Time(100..=24 * HOUR);
+    ServeFirstTokenTimeout = "serve.first-token-timeout", "600s", Kind::Time(100..=24 * HOUR);
 
     /// How long a worker may be silent in the middle of an answer.
     ServeSilenceTimeout = "serve.silence-timeout", "60s", Kind::Time(100..=24 * HOUR);

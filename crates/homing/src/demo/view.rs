@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_moment_is_a_few_lines_at_a_terminal() {
         let shown = lines(&frame(), Style::of(Colour::Off)).join("\n");
-        let expected = "     worker 0  ######......  6 running  #########...  75 % cached  first token   41 ms
+        let expected = "     worker 0  ######......  6 running  #########... 75 % cached  first token   41 ms
      worker 1  killed
      worker 2  ............  0 running  idle
      1,234 answered, 0 failed, 2 waiting; 81.3 % of prompts from cache, first token p50 40 ms p99 90 ms
