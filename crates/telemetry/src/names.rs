@@ -406,7 +406,7 @@ mod tests {
         for name in [
             "homing_index_lookups_total",
             "homing_index_prefix_lookups",
-            "homing_gateway_prefix_lookups_total",
+            "homing_elsewhere_prefix_lookups_total",
             "homing_index_prefix_things_total",
             "homing_Index_prefix_lookups_total",
             "vllm_index_prefix_lookups_total",
