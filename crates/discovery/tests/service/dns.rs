@@ -227,7 +227,8 @@ async fn an_address_of_either_kind_is_a_worker_and_both_kinds_are_one() {
 #[tokio::test]
 async fn an_answer_holds_as_long_as_the_server_says() {
     let server = Server::start("127.0.0.2 vllm.test\n", &[]);
-    let mut found = find_within(&server, "dns:vllm.test:8000", Duration::from_hours(1));
+    // A look that fails on a busy machine is made again only after the longest time.
+    let mut found = find_within(&server, "dns:vllm.test:8000", Duration::from_secs(20));
     assert_eq!(next(&mut found.changes).await, "+0 http://127.0.0.2:8000");
     server.change("127.0.0.2 vllm.test\n127.0.0.3 vllm.test\n");
     assert_eq!(next(&mut found.changes).await, "+1 http://127.0.0.3:8000");
