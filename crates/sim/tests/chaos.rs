@@ -39,11 +39,11 @@ fn every_planted_bug_is_found() {
             ..order(200)
         };
         let hunt = hunt(bug, &worlds);
-        let words = hunt.found.map(|found| found.to_string()).unwrap_or_default();
+        let report = hunt.found.map(|found| found.to_string()).unwrap_or_default();
         let repeat = format!("--bug {bug}");
         assert!(
-            words.contains("expected: ") && words.contains("found: ") && words.contains(&repeat),
-            "{bug} in {} seeds: {words}",
+            report.contains("expected: ") && report.contains("found: ") && report.contains(&repeat),
+            "{bug} in {} seeds: {report}",
             hunt.seeds
         );
     }
