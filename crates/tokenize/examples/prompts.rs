@@ -13,7 +13,11 @@ fn main() {
     let [folder, context, dialect] = arguments.as_slice() else {
         panic!("prompts MODEL_FOLDER CONTEXT vllm|sglang");
     };
-    let dialect = if dialect == "sglang" { Dialect::Sglang } else { Dialect::Vllm };
+    let dialect = if dialect == "sglang" {
+        Dialect::Sglang
+    } else {
+        Dialect::Vllm
+    };
     let options = PromptOptions {
         context: context.parse().expect("a number of tokens"),
         ..PromptOptions::new(dialect, Clock::fixed(1_720_000_000))

@@ -62,11 +62,11 @@ impl Words {
         if model.dropout.is_some_and(|dropout| dropout > 0.0) {
             return Err("the model leaves out merges by chance");
         }
-        let pre = described(tokenizer.get_pre_tokenizer());
+        let parting = described(tokenizer.get_pre_tokenizer());
         let normalizer = described(tokenizer.get_normalizer());
-        let (pieces, before, bytes) = match Pieces::of_patterns(&pre) {
+        let (pieces, before, bytes) = match Pieces::of_patterns(&parting) {
             Some(pieces) => (pieces, before_bytes(tokenizer, &normalizer)?, true),
-            None if goes_on(&pre) => (Pieces::Pairs(whole_text(model)?), spaces(&normalizer)?, false),
+            None if goes_on(&parting) => (Pieces::Pairs(whole_text(model)?), spaces(&normalizer)?, false),
             None => return Err("the way it parts texts is not known"),
         };
         Ok(Self {
@@ -95,10 +95,10 @@ impl Words {
             Before::Composed(_) if text.is_ascii() => Ok(Cow::Borrowed(text)),
             Before::Composed(_) if is_nfc_quick(text.chars()) == IsNormalized::Yes => Ok(Cow::Borrowed(text)),
             Before::Composed(normalizer) => {
-                let mut normalized = NormalizedString::from(text);
-                let done = normalizer.normalize(&mut normalized);
+                let mut composed = NormalizedString::from(text);
+                let done = normalizer.normalize(&mut composed);
                 done.map_err(|error| EncodeError(error.to_string()))?;
-                Ok(Cow::Owned(normalized.get().to_owned()))
+                Ok(Cow::Owned(composed.get().to_owned()))
             }
             Before::Spaces(first) if text.is_empty() || first.is_empty() && !text.contains(' ') => {
                 Ok(Cow::Borrowed(text))
