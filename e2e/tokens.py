@@ -41,7 +41,8 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "mistral": "MistralForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
+    # Its own cannot be looked at without packages for images, and it makes no difference to prompts.
+    "gemma3_text": "LlamaForCausalLM",
 }
 
 

@@ -22,7 +22,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 use serde_json::Value as Json;
 
 use crate::error::PromptError;
-use crate::options::Clock;
+use crate::options::{Clock, Dialect};
 use python::JsonStyle;
 
 pub(crate) use methods::is_space;
@@ -56,7 +56,7 @@ pub(crate) struct Template {
 
 impl Template {
     /// Reads a template; what is wrong with it is said in words.
-    pub fn compile(source: &str) -> Result<Self, String> {
+    pub fn compile(source: &str, dialect: Dialect) -> Result<Self, String> {
         if source.len() > LONGEST_TEMPLATE {
             return Err(format!("it has more than {LONGEST_TEMPLATE} bytes"));
         }
@@ -67,7 +67,10 @@ impl Template {
             .add_template_owned(NAME, source.clone())
             .map_err(|error| error.to_string())?;
         Ok(Self {
-            parts: detect::loops_over_parts(&source),
+            parts: match dialect {
+                Dialect::Vllm => detect::loops_over_parts(&source),
+                Dialect::Sglang => detect::loops_over_parts_by_name(&source),
+            },
             tagged: source != given,
             developer: source.contains("\"developer\"") || source.contains("'developer'"),
             environment,
