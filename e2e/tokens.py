@@ -41,7 +41,8 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "mistral": "MistralForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
+    # Its own cannot be looked at without packages for images, and it makes no difference to prompts.
+    "gemma3_text": "LlamaForCausalLM",
 }
 
 
@@ -62,6 +63,7 @@ class Engine:
         )
         self.messages = AnthropicServingMessages.__new__(AnthropicServingMessages)
         self.messages.online_renderer = self.renderer
+        self.messages.model_config = config
         self.messages._disabled_thinking_effort = None
         self.merges = AnthropicServingMessages._should_merge_inline_system(self.renderer)
 
@@ -271,11 +273,11 @@ async def compare(folder, prompts):
             kind = "not mirrored" if ours_said["reason"] == "not_mirrored" else "only we refuse"
         counts[endpoint][kind] += 1
         if kind in ("different", "only we refuse"):
-            print(json.dumps({"endpoint": endpoint, "kind": kind, "body": body, "ours": ours_said.get("error")})[:1500])
-            if theirs and "tokens" in ours_said:
-                for one, other in zip(ours_said["tokens"], theirs):
-                    print("  ours  ", repr(tokenizer.decode(one))[:600])
-                    print("  theirs", repr(tokenizer.decode(other))[:600])
+            print(json.dumps({"endpoint": endpoint, "kind": kind, "ours": ours_said.get("error"), "body": body})[:1000])
+            for one, other in zip(ours_said.get("tokens", []), theirs):
+                same = next((at for at, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), min(len(one), len(other)))
+                print("  ours  ", repr(tokenizer.decode(one[max(0, same - 15) : same + 15])))
+                print("  theirs", repr(tokenizer.decode(other[max(0, same - 15) : same + 15])))
         elif kind == "only the engine refuses" and os.environ.get("TOKENS_VERBOSE"):
             print(endpoint, complaint)
     return {endpoint: dict(sorted(kinds.items())) for endpoint, kinds in sorted(counts.items())}

@@ -33,7 +33,7 @@ pub(crate) fn prompts(body: &Json) -> Result<(Vec<Given<'_>>, Truncate), PromptE
 
 fn given(body: &Map<String, Json>) -> Result<Vec<Given<'_>>, PromptError> {
     match get(body, "prompt") {
-        Some(Json::String(text)) => Ok(vec![Given::Text(text)]),
+        Some(Json::String(text)) if !text.is_empty() => Ok(vec![Given::Text(text)]),
         Some(Json::Array(list)) if list.first().is_some_and(Json::is_number) => Ok(vec![Given::Tokens(tokens(list)?)]),
         Some(Json::Array(list)) if !list.is_empty() => list.iter().map(one).collect(),
         _ => Err(wrong("prompt", "is neither a text nor a list of texts or tokens")),

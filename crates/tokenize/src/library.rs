@@ -38,7 +38,7 @@ impl Library {
     /// The templates of a folder, or those that were given instead.
     pub fn new(folder: &Folder, options: &PromptOptions) -> Self {
         let compile = |source: &str| {
-            let mut template = Template::compile(source)?;
+            let mut template = Template::compile(source, options.dialect)?;
             match options.content_format {
                 ContentFormat::Detected => {}
                 ContentFormat::Text => template.parts = false,

@@ -8,7 +8,7 @@ use minijinja::Value as Seen;
 use serde_json::{Value, json};
 
 use crate::anthropic::{self, LaterSystem};
-use crate::chat::{self, Ask, Ending, Message, Placed};
+use crate::chat::{self, Ask, Ending, Message, Placed, sglang};
 use crate::completion::{self, Given};
 use crate::encode::{CacheUse, Encoder, Encoding};
 use crate::error::{LoadError, PromptError};
@@ -148,7 +148,10 @@ impl Prompter {
         if let Some(tokens) = Ask::tokens(body)? {
             return Ok(Prompt { tokens, cut: None });
         }
-        self.ask(&Ask::read(body, &self.options)?)
+        match self.options.dialect {
+            Dialect::Vllm => self.ask(&Ask::read(body, &self.options)?),
+            Dialect::Sglang => self.ask_sglang(sglang::read(body, &self.options)?),
+        }
     }
 
     /// The prompts of a body of `/v1/completions`: one, or as many as it has.
@@ -236,7 +239,33 @@ impl Prompter {
 
     fn ask(&self, ask: &Ask<'_>) -> Result<Prompt, PromptError> {
         let template = self.library.choose(ask.template, ask.tools.is_some())?;
-        let mut messages = chat::messages(ask.messages, template, self.options.dialect)?;
+        let messages = chat::messages(ask.messages, template)?;
+        self.prompt(ask, template, messages)
+    }
+
+    /// The same in SGLang, where a message that goes on is encoded by itself.
+    fn ask_sglang(&self, mut ask: Ask<'_>) -> Result<Prompt, PromptError> {
+        let template = self.library.choose(ask.template, ask.tools.is_some())?;
+        let mut messages = sglang::messages(ask.messages, template)?;
+        let continued = sglang::settle(&mut messages, ask.ending);
+        ask.ending = Ending::Answer;
+        let mut prompt = self.prompt(&ask, template, messages.clone());
+        if let (Err(PromptError::Template(_)), Some(tools)) = (&prompt, &ask.tools) {
+            ask.tools = Some(sglang::bare(tools));
+            prompt = self.prompt(&ask, template, messages);
+        }
+        let mut prompt = prompt?;
+        if let (Some(continued), None) = (continued, prompt.cut) {
+            let beginning = self.special.iter().find(|(name, _)| name == "bos_token");
+            let beginning = beginning.and_then(|(_, token)| self.tokenizer().token(token));
+            let tokens = self.encoder.encode(&continued, Marks::Added)?;
+            let skipped = usize::from(beginning.is_some() && tokens.first() == beginning.as_ref());
+            prompt.tokens.extend_from_slice(&tokens[skipped..]);
+        }
+        Ok(prompt)
+    }
+
+    fn prompt(&self, ask: &Ask<'_>, template: &Template, mut messages: Vec<Message>) -> Result<Prompt, PromptError> {
         let first = messages
             .iter()
             .enumerate()

@@ -189,7 +189,7 @@ class Generator:
 def seen_content(content, parts):
     listed = [] if content is None else [content] if isinstance(content, str) else content
     texts = [part if isinstance(part, str) else part["text"] for part in listed]
-    return [{"type": "text", "text": text} for text in texts] if parts else "\n".join(texts)
+    return [{"type": "text", "text": text} for text in texts] if parts else "\n".join(text for text in texts if text)
 
 
 def seen_messages(messages, parts):

@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json};
 use super::parts::{Content, Part, Placed, part};
 use super::{get, object, text, wrong};
 use crate::error::PromptError;
-use crate::options::Dialect;
 use crate::template::{Template, value};
 
 /// A line that an agent's client puts before everything else, different in each request; engines drop it.
@@ -31,10 +30,10 @@ impl Message {
 }
 
 /// The messages of a request, for this template.
-pub(crate) fn messages(list: &[Json], template: &Template, dialect: Dialect) -> Result<Vec<Message>, PromptError> {
+pub(crate) fn messages(list: &[Json], template: &Template) -> Result<Vec<Message>, PromptError> {
     let mut messages = Vec::with_capacity(list.len());
     for message in list {
-        messages.push(self::message(object(message, "messages")?, template, dialect)?);
+        messages.push(self::message(object(message, "messages")?, template)?);
     }
     if !template.developer && messages.iter().any(|message| message.role == "developer") {
         for message in messages.iter_mut().filter(|message| message.role == "developer") {
@@ -47,7 +46,7 @@ pub(crate) fn messages(list: &[Json], template: &Template, dialect: Dialect) -> 
 }
 
 /// All that the system says as one message, at the beginning; unchanged if it is so already.
-pub(crate) fn consolidated(messages: Vec<Message>) -> Vec<Message> {
+fn consolidated(messages: Vec<Message>) -> Vec<Message> {
     let system = |message: &Message| message.role == "system";
     if !messages.iter().skip(1).any(system) {
         return messages;
@@ -67,10 +66,10 @@ pub(crate) fn consolidated(messages: Vec<Message>) -> Vec<Message> {
     std::iter::once(first).chain(others).collect()
 }
 
-fn message(message: &Map<String, Json>, template: &Template, dialect: Dialect) -> Result<Message, PromptError> {
+fn message(message: &Map<String, Json>, template: &Template) -> Result<Message, PromptError> {
     let role = text(message, "role")?.ok_or_else(|| wrong("role", "is missing"))?;
     let mut parts = contents(message, role)?;
-    if role == "system" && dialect == Dialect::Vllm {
+    if role == "system" {
         parts = parts.into_iter().filter_map(without_billing).collect();
     }
     let mut content = Content::of(parts, template.parts);

@@ -1,20 +1,21 @@
 //! What does a template see of a chat? From the body of a request to the arguments of a template, as an engine does it.
 //!
 //! - `messages`: messages, with their contents and calls; `parts`: contents;
-//! - `tools`: definitions of tools.
+//! - `tools`: definitions of tools; `sglang`: what is other in SGLang.
 //!
 //! **Invariant:** a body that the engine refuses for its form gives an error here, too, as far as the form decides about tokens.
 //! What else an engine checks is not looked at.
 
 mod messages;
 mod parts;
+pub(crate) mod sglang;
 mod tools;
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use crate::error::PromptError;
-use crate::options::{Dialect, IdleTools, PromptOptions, RequestTemplates};
+use crate::options::{IdleTools, PromptOptions, RequestTemplates};
 use crate::template::value;
 use crate::truncate::Truncate;
 
@@ -205,9 +206,7 @@ fn arguments(
     let effort = text(body, "reasoning_effort")?;
     let thinking = effort.filter(|_| !given.contains_key("enable_thinking"));
     let mut asked = given;
-    if options.dialect == Dialect::Vllm
-        && let Some(thinking) = thinking
-    {
+    if let Some(thinking) = thinking {
         asked.insert("enable_thinking".to_owned(), Json::Bool(thinking != "none"));
     }
     for field in ["documents", "reasoning_effort"] {
@@ -231,7 +230,7 @@ fn arguments(
 /// Whether tools are kept from the template.
 fn hides_tools(body: &Map<String, Json>, options: &PromptOptions) -> bool {
     let none = body.get("tool_choice").and_then(Json::as_str) == Some("none");
-    none && (options.idle_tools == IdleTools::Hidden || options.dialect == Dialect::Sglang)
+    none && options.idle_tools == IdleTools::Hidden
 }
 
 /// Marks the end of the last message, and gives the text that it ends with.

@@ -86,7 +86,9 @@ impl Content {
             Part::Media(media, _) => Some(*media),
             _ => None,
         });
-        let text = joined(&parts);
+        // In one text, parts without any leave no line behind.
+        let said: Vec<Part> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let text = joined(&said);
         match media {
             Some(media) => Self::MediaAndText(media, text),
             None => Self::Text(text),
@@ -135,7 +137,7 @@ impl Content {
     /// What a template sees.
     pub fn value(&self, placed: Placed<'_>) -> Value {
         match (self, placed) {
-            // Before the text of media the engine puts names of its own, which are not known here.
+            // The engine puts names of its own before a text with media, which are not known here.
             (Self::Text(text), _) | (Self::MediaAndText(_, text), Placed::AsIs) => Value::from(text.as_str()),
             (Self::MediaAndText(_, text), Placed::Instead(instead)) => Value::from(format!("{instead}\n{text}")),
             (Self::Parts(parts), _) => parts.iter().map(|part| part.value(placed)).collect(),
@@ -144,6 +146,10 @@ impl Content {
 }
 
 impl Part {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text, _) | Self::ToolReference(text) if text.is_empty())
+    }
+
     fn value(&self, placed: Placed<'_>) -> Value {
         let (kind, text, more): (&str, Option<&str>, &[(String, Value)]) = match (self, placed) {
             (Self::Text(text, more), _) => ("text", Some(text), more),

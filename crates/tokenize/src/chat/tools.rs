@@ -4,24 +4,24 @@ use serde_json::{Map, Value as Json};
 
 use super::{get, hides_tools, list, object, text, wrong};
 use crate::error::PromptError;
-use crate::options::{Dialect, PromptOptions};
+use crate::options::PromptOptions;
 
 /// The tools that a template sees.
 pub(super) fn tools(body: &Map<String, Json>, options: &PromptOptions) -> Result<Option<Json>, PromptError> {
     let Some(tools) = list(body, "tools")? else {
         return Ok(None);
     };
-    if tools.is_empty() && options.dialect == Dialect::Vllm {
+    if tools.is_empty() {
         return Err(wrong("tools", "is empty"));
     }
-    if tools.is_empty() || hides_tools(body, options) {
+    if hides_tools(body, options) {
         return Ok(None);
     }
-    let tools: Result<Vec<Json>, PromptError> = tools.iter().map(|tool| definition(tool, options.dialect)).collect();
+    let tools: Result<Vec<Json>, PromptError> = tools.iter().map(definition).collect();
     Ok(Some(Json::Array(tools?)))
 }
 
-fn definition(tool: &Json, dialect: Dialect) -> Result<Json, PromptError> {
+fn definition(tool: &Json) -> Result<Json, PromptError> {
     let tool = object(tool, "tools")?;
     if text(tool, "type")?.is_some_and(|kind| kind != "function") {
         return Err(wrong("tools", "has a tool that is no function"));
@@ -35,30 +35,15 @@ fn definition(tool: &Json, dialect: Dialect) -> Result<Json, PromptError> {
         return Err(wrong("tools", "has a function whose parameters are no object"));
     }
     let deferred = get(tool, "defer_loading");
-    let strict = get(given, "strict");
-    match dialect {
-        Dialect::Vllm => {
-            function.insert("name".to_owned(), Json::from(name));
-            function.insert("description".to_owned(), description);
-            function.insert("parameters".to_owned(), parameters);
-            put(&mut function, "strict", strict);
-            put(&mut function, "defer_loading", get(given, "defer_loading").or(deferred));
-        }
-        Dialect::Sglang => {
-            function.insert("description".to_owned(), description);
-            function.insert("name".to_owned(), Json::from(name));
-            function.insert("parameters".to_owned(), parameters);
-            function.insert("strict".to_owned(), strict.cloned().unwrap_or(Json::Bool(false)));
-        }
-    }
+    function.insert("name".to_owned(), Json::from(name));
+    function.insert("description".to_owned(), description);
+    function.insert("parameters".to_owned(), parameters);
+    put(&mut function, "strict", get(given, "strict"));
+    put(&mut function, "defer_loading", get(given, "defer_loading").or(deferred));
     let mut tool = Map::new();
     tool.insert("type".to_owned(), Json::from("function"));
     tool.insert("function".to_owned(), Json::Object(function));
-    put(
-        &mut tool,
-        "defer_loading",
-        deferred.filter(|_| dialect == Dialect::Vllm),
-    );
+    put(&mut tool, "defer_loading", deferred);
     Ok(Json::Object(tool))
 }
 

@@ -62,11 +62,11 @@ impl Words {
         if model.dropout.is_some_and(|dropout| dropout > 0.0) {
             return Err("the model leaves out merges by chance");
         }
-        let pre = described(tokenizer.get_pre_tokenizer());
+        let parting = described(tokenizer.get_pre_tokenizer());
         let normalizer = described(tokenizer.get_normalizer());
-        let (pieces, before, bytes) = match Pieces::of_patterns(&pre) {
+        let (pieces, before, bytes) = match Pieces::of_patterns(&parting) {
             Some(pieces) => (pieces, before_bytes(tokenizer, &normalizer)?, true),
-            None if goes_on(&pre) => (Pieces::Pairs(whole_text(model)?), spaces(&normalizer)?, false),
+            None if goes_on(&parting) => (Pieces::Pairs(whole_text(model)?), spaces(&normalizer)?, false),
             None => return Err("the way it parts texts is not known"),
         };
         Ok(Self {

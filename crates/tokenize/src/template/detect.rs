@@ -21,6 +21,25 @@ pub(super) fn loops_over_parts(source: &str) -> bool {
     found.decide()
 }
 
+/// Whether SGLang takes parts: a template that speaks of media does, or one that loops over the content of what is called a
+/// message.
+pub(super) fn loops_over_parts_by_name(source: &str) -> bool {
+    if ["image", "audio", "video", "vision"]
+        .iter()
+        .any(|word| source.contains(word))
+    {
+        return true;
+    }
+    let Ok(root) = parse(source, "chat", SyntaxConfig::default()) else {
+        return false;
+    };
+    let mut found = Found::default();
+    found.statement(&root, None);
+    let names = ["message", "msg", "m"];
+    let over = |one: &Loop<'_>| names.iter().any(|name| stands_for(one.over, name, Some("content")));
+    found.loops.iter().any(over)
+}
+
 /// A name that stands for an expression of the template, as far as it matters here.
 struct Assigned<'a> {
     /// Nothing for what is no plain variable.
@@ -268,7 +287,25 @@ fn stands_for_itself(expr: &Expr<'_>, variable: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::loops_over_parts;
+    use super::*;
+
+    #[test]
+    fn names_decide_in_sglang() {
+        for (template, expected) in [
+            ("{% for m in messages %}{{ m.content }}{% endfor %}", false),
+            (
+                "{% for x in messages %}{% for c in x.content %}{% endfor %}{% endfor %}",
+                false,
+            ),
+            (
+                "{% for msg in messages %}{% for c in msg['content'] %}{% endfor %}{% endfor %}",
+                true,
+            ),
+            ("{{ '<image>' }}", true),
+        ] {
+            assert_eq!(loops_over_parts_by_name(template), expected, "{template}");
+        }
+    }
 
     #[test]
     fn loops_over_parts_are_found() {

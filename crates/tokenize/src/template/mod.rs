@@ -22,7 +22,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 use serde_json::Value as Json;
 
 use crate::error::PromptError;
-use crate::options::Clock;
+use crate::options::{Clock, Dialect};
 use python::JsonStyle;
 
 pub(crate) use methods::is_space;
@@ -37,6 +37,8 @@ pub(crate) const LONGEST_TEXT: usize = 64 << 20;
 pub(crate) const LONGEST_TEMPLATE: usize = 1 << 20;
 /// The longest message of a failed template that is told.
 const LONGEST_COMPLAINT: usize = 400;
+/// The widest indentation of JSON, in spaces.
+const WIDEST_INDENT: usize = 64;
 const NAME: &str = "chat";
 
 /// A chat template, ready to render.
@@ -54,7 +56,7 @@ pub(crate) struct Template {
 
 impl Template {
     /// Reads a template; what is wrong with it is said in words.
-    pub fn compile(source: &str) -> Result<Self, String> {
+    pub fn compile(source: &str, dialect: Dialect) -> Result<Self, String> {
         if source.len() > LONGEST_TEMPLATE {
             return Err(format!("it has more than {LONGEST_TEMPLATE} bytes"));
         }
@@ -65,7 +67,10 @@ impl Template {
             .add_template_owned(NAME, source.clone())
             .map_err(|error| error.to_string())?;
         Ok(Self {
-            parts: detect::loops_over_parts(&source),
+            parts: match dialect {
+                Dialect::Vllm => detect::loops_over_parts(&source),
+                Dialect::Sglang => detect::loops_over_parts_by_name(&source),
+            },
             tagged: source != given,
             developer: source.contains("\"developer\"") || source.contains("'developer'"),
             environment,
@@ -238,7 +243,7 @@ fn to_json(value: &Value, ascii: Option<bool>, kwargs: Kwargs) -> Result<Value, 
         .filter(|indent| !indent.is_none())
         .map(|indent| match indent.as_str() {
             Some(text) => text.to_owned(),
-            None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
+            None => " ".repeat(indent.as_usize().unwrap_or(0).min(WIDEST_INDENT)),
         });
     let separators: Option<Value> = kwargs.get("separators")?;
     let (item, key) = match separators.filter(|separators| !separators.is_none()) {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn rendered(source: &str) -> Result<String, PromptError> {
-    let template = Template::compile(source).expect("it can be read");
+    let template = Template::compile(source, Dialect::Vllm).expect("it can be read");
     let messages: Vec<Value> = [("system", "be brief"), ("user", "hello"), ("assistant", "hi")]
         .iter()
         .map(|(role, content)| Value::from_pairs([("role", Value::from(*role)), ("content", Value::from(*content))]))
@@ -135,8 +135,8 @@ fn what_a_template_refuses_is_told_in_its_words() {
         rendered("{{ missing | tojson }}"),
         Err(PromptError::Template(_))
     ));
-    assert!(Template::compile("{% for %}").is_err());
-    assert!(Template::compile(&" ".repeat(LONGEST_TEMPLATE + 1)).is_err());
+    assert!(Template::compile("{% for %}", Dialect::Vllm).is_err());
+    assert!(Template::compile(&" ".repeat(LONGEST_TEMPLATE + 1), Dialect::Vllm).is_err());
 }
 
 #[test]
