@@ -34,7 +34,7 @@ pub enum Put {
     Registered,
     /// It is the same as before and holds for longer.
     Renewed,
-    /// It says something else than before.
+    /// It says something else than before, be it for how long it holds.
     Changed,
 }
 
@@ -61,27 +61,27 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Takes a registration, or a further word of one.
-    pub fn put(&mut self, now: Time, name: &str, spec: Arc<WorkerSpec>, holds: Duration) -> Result<Put, LeaseProblem> {
-        let same = self.by_name.iter().find(|(_, lease)| lease.spec.url == spec.url);
-        if let Some((other, _)) = same.filter(|(other, _)| *other != name) {
-            return Err(LeaseProblem::SameAddress {
-                url: spec.url.to_string(),
-                other: other.clone(),
-            });
-        }
-        let before = self.by_name.get(name);
-        if before.is_none() && self.by_name.len() >= MAX_LEASES {
-            return Err(LeaseProblem::Full);
-        }
-        let put = match before {
-            None => Put::Registered,
-            Some(before) if before.spec == spec => Put::Renewed,
+    /// Takes a registration, or a further word of one. A word that says the same as before costs no look at the others.
+    pub fn put(
+        &mut self,
+        now: Time,
+        name: &str,
+        spec: Arc<WorkerSpec>,
+        holds: Duration,
+    ) -> Result<(Put, Lease), LeaseProblem> {
+        let put = match self.by_name.get(name) {
+            Some(before) if before.spec == spec && before.holds == holds => Put::Renewed,
             Some(_) => Put::Changed,
+            None if self.by_name.len() >= MAX_LEASES => return Err(LeaseProblem::Full),
+            None => Put::Registered,
         };
+        if put != Put::Renewed {
+            self.check_address(name, &spec)?;
+        }
         let until = now + Millis(holds.as_secs_f64() * 1e3);
-        self.by_name.insert(name.to_owned(), Lease { spec, holds, until });
-        Ok(put)
+        let lease = Lease { spec, holds, until };
+        self.by_name.insert(name.to_owned(), lease.clone());
+        Ok((put, lease))
     }
 
     /// Takes a registration back. `None` if there is none.
@@ -119,6 +119,17 @@ impl Leases {
         over
     }
 
+    fn check_address(&self, name: &str, spec: &WorkerSpec) -> Result<(), LeaseProblem> {
+        let mut others = self.by_name.iter().filter(|(other, _)| *other != name);
+        match others.find(|(_, lease)| lease.spec.url == spec.url) {
+            None => Ok(()),
+            Some((other, _)) => Err(LeaseProblem::SameAddress {
+                url: spec.url.to_string(),
+                other: other.clone(),
+            }),
+        }
+    }
+
     /// When the next one ends.
     pub fn next_end(&self) -> Option<Time> {
         self.by_name.values().map(|lease| lease.until).min()
@@ -148,7 +159,7 @@ mod tests {
     #[test]
     fn a_registration_holds_as_long_as_it_is_renewed() {
         let mut leases = Leases::default();
-        let mut put = |now, text| leases.put(at(now), "a", spec(text), LEASE).unwrap();
+        let mut put = |now, text| leases.put(at(now), "a", spec(text), LEASE).unwrap().0;
         assert_eq!(put(0.0, "http://a"), Put::Registered);
         assert_eq!(put(9.0, "http://a"), Put::Renewed);
         assert_eq!(put(10.0, "http://a,role=decode"), Put::Changed);
@@ -165,7 +176,8 @@ mod tests {
         let refused = leases.put(at(1.0), "b", spec("http://x/"), LEASE).unwrap_err();
         assert_eq!(refused.to_string(), "http://x is registered as `a`");
         leases.remove("a").unwrap();
-        assert_eq!(leases.put(at(2.0), "b", spec("http://x"), LEASE), Ok(Put::Registered));
+        let (put, _) = leases.put(at(2.0), "b", spec("http://x"), LEASE).unwrap();
+        assert_eq!(put, Put::Registered);
         assert_eq!(leases.remove("a"), None);
     }
 
@@ -182,7 +194,8 @@ mod tests {
             leases.put(at(0.0), "more", spec("http://more"), LEASE),
             Err(LeaseProblem::Full)
         );
-        assert_eq!(leases.put(at(1.0), "w7", spec("http://w7"), LEASE), Ok(Put::Renewed));
+        let (put, _) = leases.put(at(1.0), "w7", spec("http://w7"), LEASE).unwrap();
+        assert_eq!(put, Put::Renewed);
     }
 
     proptest! {

@@ -156,13 +156,14 @@ impl Registrations {
         let spec = Arc::new(spec);
         let mut leases = self.shared.lock();
         let now = self.shared.now();
-        let put = leases.put(now, name, spec, holds)?;
+        let (put, lease) = leases.put(now, name, spec, holds)?;
         self.shared.metrics.discovery.held_leases.set(leases.len() as u64);
-        let lease = leases.get(name).cloned();
         drop(leases);
-        self.shared.changed.notify_one();
-        // It was put there a moment ago, under the same lock.
-        lease.map(|lease| (put, lease)).ok_or(LeaseProblem::Full.into())
+        // One that holds for longer is nobody's news: who waits for its end looks again then.
+        if put != Put::Renewed {
+            self.shared.changed.notify_one();
+        }
+        Ok((put, lease))
     }
 
     /// Takes a registration back.

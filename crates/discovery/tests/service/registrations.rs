@@ -123,8 +123,10 @@ async fn a_registration_that_is_not_renewed_ends() {
     let (_roster, mut changes) = Roster::start(vec![gateway.table.source()], config(), &gateway.metrics);
     gateway.put("w1", &json!({"url": "http://a", "lease": "5m"})).await;
     assert_eq!(next(&mut changes).await, "+0 http://a");
-    gateway.put("w2", &json!({"url": "http://b", "lease": "1s"})).await;
+    gateway.put("w2", &json!({"url": "http://b", "lease": "5m"})).await;
     assert_eq!(next(&mut changes).await, "+1 http://b");
+    // One that is shorter than before counts at once.
+    gateway.put("w2", &json!({"url": "http://b", "lease": "1s"})).await;
     assert_eq!(next(&mut changes).await, "-1");
     assert_eq!(gateway.metrics.discovery.expired_leases.get(), 1);
 }
