@@ -103,10 +103,14 @@ impl Service {
             let told = told.clone();
             thread::Builder::new().name("mock".to_owned()).spawn(move || {
                 // Nobody waits for it any more if whoever runs the service was dropped.
-                let _ = over.send(serve(team, told));
+                let _ = over.send(serve(team, &told));
             })?;
             // A thread that ends without a word has panicked.
-            serving.spawn(async move { ended.await.unwrap_or_else(|_| Err(io::Error::other("a server panicked"))) });
+            serving.spawn(async move {
+                ended
+                    .await
+                    .unwrap_or_else(|_| Err(io::Error::other("a server panicked")))
+            });
         }
         tokio::select! {
             () = stop => {}
@@ -126,7 +130,7 @@ impl Service {
 
 /// Serves some workers on one thread until they are told to stop. All of a worker is on one thread, so that those who wait for it are
 /// told in the order in which the engine has something for them, as by an engine whose server has one thread.
-fn serve(workers: Vec<Worker>, told: watch::Receiver<bool>) -> io::Result<()> {
+fn serve(workers: Vec<Worker>, told: &watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut serving = JoinSet::new();

@@ -302,4 +302,5 @@ def main():
         print(json.dumps({"text": line, "tokens": tokenizer(line, add_special_tokens=True)["input_ids"]}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -16,9 +16,9 @@ const WANTED: usize = 50;
 
 fn variable(name: &str) -> PathBuf {
     let value = std::env::var_os(name);
-    value.map(PathBuf::from).unwrap_or_else(|| {
+    value.map_or_else(|| {
         panic!("{name} is not set: run ./test, which installs what this test needs; arguments go to cargo, as in ./test -p homing-tokenize")
-    })
+    }, PathBuf::from)
 }
 
 fn folder(name: &str) -> PathBuf {

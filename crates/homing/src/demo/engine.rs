@@ -81,7 +81,7 @@ impl Drop for Engine {
 fn settings(config: &Config) -> Config {
     let mut config = config.clone();
     let mock = &mut config.mock;
-    mock.host = "127.0.0.1".to_owned();
+    "127.0.0.1".clone_into(&mut mock.host);
     mock.port = 0;
     mock.workers = 1;
     mock.dp_size = 1;

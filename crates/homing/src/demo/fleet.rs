@@ -68,7 +68,7 @@ impl Fleet {
         config.discover = Vec::new();
         config.serve.listen = anywhere;
         config.serve.admin = anywhere;
-        config.serve.policy = policy.to_owned();
+        policy.clone_into(&mut config.serve.policy);
         if config.serve.threads == 0 {
             config.serve.threads = THREADS;
         }

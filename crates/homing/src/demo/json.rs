@@ -62,7 +62,7 @@ fn phase(outcome: &Outcome) -> Value {
     match outcome.happened {
         Happened::Nothing => {}
         Happened::Killed { worker, answering } => {
-            object["killed"] = json!({ "worker": worker, "answering": answering })
+            object["killed"] = json!({ "worker": worker, "answering": answering });
         }
         Happened::Added { worker, after } => {
             object["added"] = json!({ "worker": worker, "ready_after_ms": millis(after.as_secs_f64()) });

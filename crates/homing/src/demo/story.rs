@@ -148,11 +148,12 @@ pub fn end(config: &Config, report: &Report, style: Style) -> String {
 
 fn table(out: &mut String, report: &Report, style: Style) {
     let row = |name: &str, cell: &dyn Fn(&Outcome) -> String| {
-        let cells: String = report
+        let cells: Vec<String> = report
             .phases
             .iter()
             .map(|outcome| format!("{:>COLUMN$}", cell(outcome)))
             .collect();
+        let cells = cells.concat();
         format!("  {name:<NAMES$}{cells}")
     };
     let time = |of: fn(&Times) -> f64| {
