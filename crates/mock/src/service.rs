@@ -1,6 +1,6 @@
 //! From what the operator asked for to engines that answer, and their end.
 
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -88,7 +88,8 @@ impl Service {
         self.workers.iter().map(place).collect()
     }
 
-    /// Answers until `stop` is done, and a little longer those who were being answered.
+    /// Answers until `stop` is done, and a little longer those who were being answered. When this is dropped before, all is gone at once,
+    /// as when a process is killed: connections break in the middle of answers.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let Self { workers, writing } = self;
         let (tell, told) = watch::channel(false);
@@ -144,8 +145,10 @@ fn serve(workers: Vec<Worker>, told: &watch::Receiver<bool>) -> io::Result<()> {
             });
             let mut told = told.clone();
             let stop = async move {
-                // An error means that whoever tells is gone, which says as much.
-                let _ = told.wait_for(|stop| *stop).await;
+                // An error means that whoever tells is gone: then nobody is served to the end.
+                if told.wait_for(|stop| *stop).await.is_err() {
+                    pending::<()>().await;
+                }
             };
             let refusal = Refusal { core, is_admin: false };
             let listener = TcpListener::from_std(worker.listener)?;
@@ -154,7 +157,11 @@ fn serve(workers: Vec<Worker>, told: &watch::Receiver<bool>) -> io::Result<()> {
             serving.spawn(served.with_graceful_shutdown(stop).into_future());
         }
         tokio::select! {
-            _ = ends.wait_for(|stop| *stop) => {}
+            told = ends.wait_for(|stop| *stop) => {
+                if told.is_err() {
+                    return Ok(());
+                }
+            }
             ended = serving.join_next() => {
                 if let Some(Ok(Err(error))) = ended {
                     return Err(error);
