@@ -24,7 +24,7 @@ const ANSWER: RangeInclusive<u32> = 32..=96;
 /// How long somebody thinks before a message, in milliseconds.
 const THOUGHT: RangeInclusive<u64> = 200..=1_800;
 /// Within which time all have begun, in milliseconds.
-const ARRIVAL: RangeInclusive<u64> = 0..=1_000;
+const ARRIVAL: RangeInclusive<u64> = 0..=3_000;
 
 const WORDS: [&str; 48] = [
     "light", "harbour", "seven", "the", "a", "of", "and", "with", "slowly", "copper", "window", "asks", "before",

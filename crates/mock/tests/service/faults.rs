@@ -38,6 +38,23 @@ async fn it_stalls_until_it_is_told_otherwise() {
 }
 
 #[tokio::test]
+async fn answers_break_off_when_it_is_killed_and_nobody_is_there_any_more() {
+    let mock = Mock::start(&[("mock.speedup", "1")]).await;
+    let endless = json!({"prompt": "x", "max_tokens": 10_000, "stream": true});
+    let mut response = mock.send("/v1/completions", &endless).await.unwrap();
+    response.chunk().await.unwrap().unwrap();
+    mock.kill();
+    let end = loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            other => break other,
+        }
+    };
+    assert!(end.is_err(), "it must not end well");
+    assert!(mock.send("/v1/completions", &ask()).await.is_err());
+}
+
+#[tokio::test]
 async fn it_cuts_streams_after_so_many_tokens() {
     let mock = Mock::start(&[("mock.fault-cut-after", "3")]).await;
     let mut stream = ask();

@@ -73,6 +73,11 @@ impl Mock {
         self.running.await.expect("it ends without a panic");
     }
 
+    /// All of it is gone at once.
+    pub fn kill(&self) {
+        self.running.abort();
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.places[0].address)
     }
