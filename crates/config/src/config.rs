@@ -255,21 +255,7 @@ impl Config {
                 record: file(KnobId::IndexRecord),
                 from: file(KnobId::IndexFrom),
             },
-            feed: FeedLimits {
-                verify_within: time(KnobId::FeedVerifyWithin),
-                buffer_batches: small(KnobId::FeedBufferBatches),
-                buffer_blocks: Blocks(small(KnobId::FeedBufferBlocks)),
-                max_repairs: small(KnobId::FeedMaxRepairs),
-                repair_timeout: time(KnobId::FeedRepairTimeout),
-                repair_limit: time(KnobId::FeedRepairLimit),
-                backoff_base: time(KnobId::FeedBackoffBase),
-                repair_tries: small(KnobId::FeedRepairTries),
-                repairs_in_a_row: small(KnobId::FeedRepairsInARow),
-                retry_after: time(KnobId::FeedRetryAfter),
-                drift_unknown_removals: small(KnobId::FeedDriftUnknownRemovals),
-                drift_window: time(KnobId::FeedDriftWindow),
-                drift_cooldown: time(KnobId::FeedDriftCooldown),
-            },
+            feed: FeedLimits::build(&small, &time),
             events: Events {
                 threads: small(KnobId::EventsThreads),
                 lane_batches: small(KnobId::EventsLaneBatches),
@@ -312,6 +298,24 @@ impl Config {
 }
 
 impl FeedLimits {
+    fn build(small: &impl Fn(KnobId) -> u32, time: &impl Fn(KnobId) -> Duration) -> Self {
+        Self {
+            verify_within: time(KnobId::FeedVerifyWithin),
+            buffer_batches: small(KnobId::FeedBufferBatches),
+            buffer_blocks: Blocks(small(KnobId::FeedBufferBlocks)),
+            max_repairs: small(KnobId::FeedMaxRepairs),
+            repair_timeout: time(KnobId::FeedRepairTimeout),
+            repair_limit: time(KnobId::FeedRepairLimit),
+            backoff_base: time(KnobId::FeedBackoffBase),
+            repair_tries: small(KnobId::FeedRepairTries),
+            repairs_in_a_row: small(KnobId::FeedRepairsInARow),
+            retry_after: time(KnobId::FeedRetryAfter),
+            drift_unknown_removals: small(KnobId::FeedDriftUnknownRemovals),
+            drift_window: time(KnobId::FeedDriftWindow),
+            drift_cooldown: time(KnobId::FeedDriftCooldown),
+        }
+    }
+
     /// The same for the feed itself, which draws its jitter from `seed`.
     pub fn to_feed(&self, seed: u64) -> FeedConfig {
         let millis = |time: Duration| u64::try_from(time.as_millis()).expect("ranges of times end far below");

@@ -32,10 +32,10 @@ pub mod flags;
 pub mod knob;
 pub mod load;
 pub mod mock;
-pub mod serve;
 pub mod quantity;
 pub mod reference;
 pub mod resolve;
+pub mod serve;
 pub mod table;
 pub mod words;
 pub mod worker;
@@ -48,10 +48,10 @@ pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, Reader, colour, length_of, load, read_text};
 pub use mock::{Mock, MockEvents, MockFaults, MockTier};
-pub use serve::Serve;
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
+pub use serve::Serve;
 pub use table::{KNOBS, KnobId};
 pub use worker::{
-    Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, Scheme, ViewBy, WithoutSource, WorkerDefaults, WorkerLabel,
-    WorkerSpec,
+    Endpoint, EventSource, EventsEndpoint, EventsMode, HttpUrl, Scheme, ViewBy, WithoutSource, WorkerDefaults,
+    WorkerLabel, WorkerSpec,
 };

@@ -9,6 +9,7 @@
 //! AAAA records are looked at only where there are no A records: an engine with both kinds of addresses would be two.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ use crate::source::{Absence, NobodyListens, Origin, Source, SourceKind, Tell, Te
 const TARGETS: usize = 1024;
 /// Targets that are resolved at once.
 const AT_ONCE: usize = 16;
-/// Tries of one question before it has failed.
-const TRIES: usize = 2;
+/// Tries of one question before it has failed, all of which share its time.
+const TRIES: u32 = 2;
 
 /// How names are resolved.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ pub struct DnsConfig {
     pub least: Duration,
     /// And not later than this.
     pub most: Duration,
-    /// How long an answer may take.
+    /// How long the answer for one name may take.
     pub timeout: Duration,
 }
 
@@ -132,15 +133,19 @@ impl Dns {
             Some(resolver) => resolver,
             None => kept.insert(self.resolver()?),
         };
+        let resolver = Resolver {
+            resolver,
+            timeout: self.config.timeout,
+        };
         let found = match self.what.lookup() {
             Lookup::Addresses { host, port } => {
-                let (addresses, valid_until) = addresses(resolver, host).await?;
+                let (addresses, valid_until) = resolver.addresses(host).await?;
                 Found {
                     places: addresses.into_iter().map(|address| (address, *port)).collect(),
                     valid_until,
                 }
             }
-            Lookup::Services { name } => services(resolver, name).await?,
+            Lookup::Services { name } => resolver.services(name).await?,
         };
         if found.places.is_empty() {
             return Err(DnsError::Nobody(self.origin.to_string()));
@@ -165,8 +170,8 @@ impl Dns {
             }
         };
         let options = builder.options_mut();
-        options.timeout = self.config.timeout;
-        options.attempts = TRIES;
+        options.timeout = self.config.timeout / TRIES;
+        options.attempts = TRIES as usize;
         options.cache_size = 0;
         options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
         builder.build().map_err(failed)
@@ -191,49 +196,66 @@ impl Dns {
     }
 }
 
-async fn addresses(resolver: &TokioResolver, host: &str) -> Result<(Vec<IpAddr>, Instant), DnsError> {
-    match resolver.lookup_ip(host).await {
-        Ok(found) => Ok((found.iter().take(MAX_WORKERS).collect(), found.valid_until())),
-        Err(error) => Err(failed(host, &error)),
-    }
+/// Asks name servers, within a time limit for each name.
+#[derive(Clone, Copy)]
+struct Resolver<'a> {
+    resolver: &'a TokioResolver,
+    timeout: Duration,
 }
 
-/// The addresses of all targets. A target that does not exist is nobody; one that cannot be resolved fails the whole, so that
-/// its workers are not taken for gone.
-async fn services(resolver: &TokioResolver, name: &str) -> Result<Found, DnsError> {
-    let records = resolver.srv_lookup(name).await.map_err(|error| failed(name, &error))?;
-    let mut targets: Vec<(String, u16)> = Vec::new();
-    for record in records.answers() {
-        if let RData::SRV(service) = &record.data {
-            targets.push((service.target.to_utf8(), service.port));
-        }
+impl Resolver<'_> {
+    async fn addresses(self, host: &str) -> Result<(Vec<IpAddr>, Instant), DnsError> {
+        let found = self.within(host, self.resolver.lookup_ip(host)).await?;
+        Ok((found.iter().take(MAX_WORKERS).collect(), found.valid_until()))
     }
-    if targets.len() > TARGETS {
-        tracing::warn!("{name} has {} targets, of which {TARGETS} are looked at", targets.len());
-        targets.truncate(TARGETS);
-    }
-    let look = |(target, port): (String, u16)| async move {
-        let found = addresses(resolver, &target).await;
-        found.map(|(addresses, valid_until)| (addresses, port, valid_until))
-    };
-    let mut found = Found {
-        places: BTreeSet::new(),
-        valid_until: records.valid_until(),
-    };
-    let mut looked = stream::iter(targets).map(look).buffer_unordered(AT_ONCE);
-    while let Some(target) = looked.next().await {
-        match target {
-            Ok((addresses, port, valid_until)) => {
-                found
-                    .places
-                    .extend(addresses.into_iter().map(|address| (address, port)));
-                found.valid_until = found.valid_until.min(valid_until);
+
+    /// The addresses of all targets. A target that does not exist is nobody; one that cannot be resolved fails the whole, so that
+    /// its workers are not taken for gone.
+    async fn services(self, name: &str) -> Result<Found, DnsError> {
+        let records = self.within(name, self.resolver.srv_lookup(name)).await?;
+        let mut targets: Vec<(String, u16)> = Vec::new();
+        for record in records.answers() {
+            if let RData::SRV(service) = &record.data {
+                targets.push((service.target.to_utf8(), service.port));
             }
-            Err(DnsError::Nobody(_)) => {}
-            Err(error) => return Err(error),
+        }
+        if targets.len() > TARGETS {
+            tracing::warn!("{name} has {} targets, of which {TARGETS} are looked at", targets.len());
+            targets.truncate(TARGETS);
+        }
+        let look = |(target, port): (String, u16)| async move {
+            let found = self.addresses(&target).await;
+            found.map(|(addresses, valid_until)| (addresses, port, valid_until))
+        };
+        let mut found = Found {
+            places: BTreeSet::new(),
+            valid_until: records.valid_until(),
+        };
+        let mut looked = stream::iter(targets).map(look).buffer_unordered(AT_ONCE);
+        while let Some(target) = looked.next().await {
+            match target {
+                Ok((addresses, port, valid_until)) => {
+                    found
+                        .places
+                        .extend(addresses.into_iter().map(|address| (address, port)));
+                    found.valid_until = found.valid_until.min(valid_until);
+                }
+                Err(DnsError::Nobody(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn within<T>(self, name: &str, asked: impl Future<Output = Result<T, NetError>>) -> Result<T, DnsError> {
+        match tokio::time::timeout(self.timeout, asked).await {
+            Ok(answer) => answer.map_err(|error| failed(name, &error)),
+            Err(_) => Err(DnsError::Failed {
+                name: name.to_owned(),
+                why: format!("no answer within {:?}", self.timeout),
+            }),
         }
     }
-    Ok(found)
 }
 
 fn failed(name: &str, error: &NetError) -> DnsError {

@@ -26,6 +26,7 @@
 
 use std::time::Duration;
 
+use homing_config::Config;
 use homing_profile::{Millis, Time};
 
 mod window;
@@ -169,6 +170,23 @@ pub struct Health {
     trial: Option<(u64, Time)>,
     next_trial: u64,
     good_trials: u32,
+}
+
+impl HealthConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config) -> Self {
+        let health = &config.health;
+        Self {
+            failures: health.failures,
+            failure_rate: health.failure_rate,
+            window: health.window,
+            least_requests: health.least_requests,
+            backoff: health.backoff,
+            backoff_most: health.backoff_most,
+            trials: health.trials,
+            trial_limit: health.trial_limit,
+        }
+    }
 }
 
 impl Health {

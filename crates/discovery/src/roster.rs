@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homing_config::{HttpUrl, WorkerSpec};
+use homing_config::{Config, HttpUrl, WorkerSpec};
 use homing_domain::WorkerId;
 use homing_profile::Time;
 use homing_telemetry::Metrics;
@@ -56,6 +56,17 @@ pub struct RosterConfig {
     pub flap_window: Duration,
     /// How long it waits after it left for the second time; twice as long with every further time, up to `flap_window`.
     pub flap_wait: Duration,
+}
+
+impl RosterConfig {
+    /// As the operator asked for it.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            linger: config.discovery.linger,
+            flap_window: config.discovery.flap_window,
+            flap_wait: config.discovery.flap_wait,
+        }
+    }
 }
 
 /// How a source does.

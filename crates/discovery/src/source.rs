@@ -10,9 +10,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use homing_config::WorkerSpec;
+use homing_config::{Reader, Resolved, WorkerSpec};
 pub use homing_telemetry::SourceKind;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+
+use crate::dns::{Dns, DnsConfig};
+use crate::file::FileSource;
+use crate::registrations::Registrations;
 
 /// The work of a source.
 pub type Telling = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -80,6 +84,32 @@ impl Tell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody listens to this source any more")]
 pub struct NobodyListens;
+
+/// All sources that the settings ask for, strongest first: the workers that were named, then those who registered, then those who
+/// were found. The receiver is told of other settings when their file changes; where there is no file there is none.
+///
+/// Which places are looked at is settled at the start: `discover` in a file that changes is not read again.
+pub fn all(
+    reader: &Reader,
+    resolved: &Resolved,
+    registrations: &Registrations,
+) -> (Vec<Box<dyn Source>>, Option<watch::Receiver<Arc<Resolved>>>) {
+    let config = &resolved.config;
+    let (named, settings): (Box<dyn Source>, _) = if reader.file().is_some() {
+        let interval = config.discovery.file_interval;
+        let (source, settings) = FileSource::new(reader.clone(), resolved.clone(), interval);
+        (Box::new(source), Some(settings))
+    } else {
+        let named = Static::new(config.workers.clone(), &resolved.workers_source);
+        (Box::new(named), None)
+    };
+    let mut sources = vec![named, registrations.source()];
+    for place in &config.discover {
+        let dns = Dns::new(place, config.worker_defaults(), DnsConfig::of(config));
+        sources.push(Box::new(dns));
+    }
+    (sources, settings)
+}
 
 /// Workers that were named once and for all.
 #[derive(Debug)]

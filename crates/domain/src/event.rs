@@ -176,7 +176,8 @@ pub enum ClearScope {
 pub enum ListedParent {
     /// Nothing: a sequence begins.
     Root,
-    /// The block that the rank calls so. If that is not in the list, the item is an orphan.
+    /// The block that the rank calls so. If that is not in the list, the item is an orphan. If it is the first block of the
+    /// item itself, the block before it has no name any more.
     Label(Label),
     /// A block that the rank does not hold: the item lies behind a hole.
     Key(BlockKey),

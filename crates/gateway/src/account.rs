@@ -102,7 +102,9 @@ impl Account {
 
     fn line(&self, took: Duration, output: u64, usage: Option<Usage>) -> LogRecord {
         let tokens = |count: u64| Tokens(u32::try_from(count).unwrap_or(u32::MAX));
-        let prompt = usage.map_or(self.record.prompt_tokens, |usage| tokens(usage.prompt).0).max(1);
+        let prompt = usage
+            .map_or(self.record.prompt_tokens, |usage| tokens(usage.prompt).0)
+            .max(1);
         // A log in which a prompt has more blocks than tokens could not be read.
         let full = self.entry.block.full_blocks(Tokens(prompt)).0 as usize;
         let keys = &self.entry.keys[..self.entry.keys.len().min(full)];

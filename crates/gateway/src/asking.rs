@@ -60,7 +60,12 @@ impl Asking {
         let body = match answer {
             Ok(Ok(body)) => body,
             Ok(Err(why)) => return Err(format!("worker {} does not tokenize: {why}", worker.name)),
-            Err(_) => return Err(format!("worker {} did not tokenize within {:?}", worker.name, self.patience)),
+            Err(_) => {
+                return Err(format!(
+                    "worker {} did not tokenize within {:?}",
+                    worker.name, self.patience
+                ));
+            }
         };
         let known = tokens::answered(&body).ok_or_else(|| format!("worker {} answers without tokens", worker.name))?;
         self.keep(digest, &known.tokens);

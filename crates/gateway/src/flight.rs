@@ -87,7 +87,9 @@ impl Flight {
             metrics.cached_tokens.add(usage.cached.unwrap_or(0));
             return None;
         }
-        let cached = usage.cached.map(|cached| Tokens(u32::try_from(cached).unwrap_or(u32::MAX)));
+        let cached = usage
+            .cached
+            .map(|cached| Tokens(u32::try_from(cached).unwrap_or(u32::MAX)));
         let predicted = booked.cached();
         let fit = self.worker.truth.saw(predicted, cached);
         metrics

@@ -39,7 +39,9 @@ fn is_named(connection: &HeaderMap, name: &HeaderName) -> bool {
     let mut lists = connection.get_all(header::CONNECTION).iter();
     lists.any(|list| {
         let words = list.to_str().unwrap_or_default().split(',');
-        words.map(str::trim).any(|word| word.eq_ignore_ascii_case(name.as_str()))
+        words
+            .map(str::trim)
+            .any(|word| word.eq_ignore_ascii_case(name.as_str()))
     })
 }
 

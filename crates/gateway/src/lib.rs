@@ -2,8 +2,8 @@
 //!
 //! - [`Service`]: the whole of it, from settings to its end; start here;
 //! - `shard`: threads that carry requests; `pool`, `stall`: their connections to workers and clients;
-//! - `gateway`: the way of a request; `tokens`, `asking`: what its prompt is; `trip`: where it goes, and where next;
-//!   `relay`: its answer; `flight`, `account`: what is told when it ends;
+//! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
+//!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
 //! - `admin`, `record`, `truth`, `log`: what operators see.
 //!
@@ -18,7 +18,9 @@ mod account;
 mod admin;
 mod asking;
 mod budget;
+mod case;
 mod clock;
+mod events;
 mod flight;
 mod gateway;
 mod headers;
@@ -26,9 +28,13 @@ mod lane;
 mod log;
 mod models;
 mod pool;
+mod reading;
 mod record;
 mod refusal;
 mod relay;
+mod said;
+mod service;
+mod settings;
 mod shard;
 mod stall;
 mod steward;
@@ -41,5 +47,3 @@ mod worker;
 pub use service::{Service, StartError};
 pub use steward::StewardError;
 pub use tokens::TokenizerError;
-
-mod service;

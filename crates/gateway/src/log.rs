@@ -28,10 +28,18 @@ pub(crate) struct LogPlace {
     pub(crate) files: u32,
 }
 
+/// What the writer is told.
+#[derive(Debug)]
+enum Line {
+    Text(String),
+    /// Everything before this is to be on its way to the disk; then say so.
+    Flush(SyncSender<()>),
+}
+
 /// The log of requests. Dropping it writes what is left.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<Line>>,
     writer: Option<JoinHandle<()>>,
     metrics: Arc<Metrics>,
 }
@@ -55,9 +63,24 @@ impl RequestLog {
     }
 
     pub(crate) fn write(&self, record: &LogRecord) {
-        let sent = self.lines.as_ref().map(|lines| lines.try_send(record.encode()));
+        let sent = self
+            .lines
+            .as_ref()
+            .map(|lines| lines.try_send(Line::Text(record.encode())));
         if matches!(sent, Some(Err(_))) {
             self.metrics.gateway.dropped_log_lines.add(1);
+        }
+    }
+}
+
+impl RequestLog {
+    /// Waits until all lines so far are written.
+    pub(crate) fn flush(&self) {
+        let (done, told) = sync_channel(1);
+        let sent = self.lines.as_ref().map(|lines| lines.send(Line::Flush(done)));
+        if matches!(sent, Some(Ok(()))) {
+            // An error means that the writer is gone, and has said so.
+            let _ = told.recv();
         }
     }
 }
@@ -75,12 +98,16 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn write(place: &LogPlace, file: File, lines: &Receiver<String>) -> io::Result<()> {
+fn write(place: &LogPlace, file: File, lines: &Receiver<Line>) -> io::Result<()> {
     let mut written = file.metadata()?.len();
     let mut file = BufWriter::new(file);
     loop {
         match lines.recv_timeout(FLUSH) {
-            Ok(line) => {
+            Ok(Line::Flush(done)) => {
+                file.flush()?;
+                let _ = done.send(());
+            }
+            Ok(Line::Text(line)) => {
                 if written > 0 && written + line.len() as u64 > place.bytes {
                     file.flush()?;
                     drop(file);

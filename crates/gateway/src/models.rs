@@ -1,28 +1,25 @@
 //! Which models are there? All that some worker serves, adapters included.
 
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use crate::gateway::json_answer;
-use crate::relay::Reply;
+use crate::said::{Answered, json_answer};
 use crate::table::{Served, Table};
 
 /// `GET /v1/models`.
-pub(crate) fn list(table: &Table) -> Response<Reply> {
+pub(crate) fn list(table: &Table) -> Answered {
     let data: Vec<Value> = table.models.iter().map(|(name, served)| model(name, served)).collect();
     json_answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
 /// `GET /v1/models/{name}`.
-pub(crate) fn one(table: &Table, name: &str) -> Response<Reply> {
-    match table.models.get(name) {
-        Some(served) => json_answer(StatusCode::OK, &model(name, served)),
-        None => {
-            let message = format!("the model `{name}` does not exist");
-            let error = json!({ "message": message, "type": "NotFoundError", "param": "model", "code": "model_not_found" });
-            json_answer(StatusCode::NOT_FOUND, &json!({ "error": error }))
-        }
+pub(crate) fn one(table: &Table, name: &str) -> Answered {
+    if let Some(served) = table.models.get(name) {
+        return json_answer(StatusCode::OK, &model(name, served));
     }
+    let message = format!("the model `{name}` does not exist");
+    let error = json!({ "message": message, "type": "NotFoundError", "param": "model", "code": "model_not_found" });
+    json_answer(StatusCode::NOT_FOUND, &json!({ "error": error }))
 }
 
 fn model(name: &str, served: &Served) -> Value {

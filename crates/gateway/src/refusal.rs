@@ -52,27 +52,34 @@ impl Refuse {
     pub(crate) fn turned(turned: &Turned, deadline: Option<Duration>) -> Self {
         let message = turned.to_string();
         let (status, retry_after) = match turned {
-            Turned::Nowhere(
-                Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. } | Refusal::PolicyChoseNobody(_),
-            )
-            | Turned::NoSuchRank(_)
-            | Turned::Unbookable(_) => (503, Some(SOON)),
-            Turned::Nowhere(Refusal::NoWorkerNamed) => (400, None),
             Turned::Full(Refused::Exceeded { scope, retry_after, .. }) => {
                 // The limit of one class is its own; that of all is the fleet's.
-                let status = if scope == homing_scheduler::queue::EVERYBODY { 503 } else { 429 };
+                let status = if scope == homing_scheduler::queue::EVERYBODY {
+                    503
+                } else {
+                    429
+                };
                 let after = Duration::try_from_secs_f64(retry_after.0 / 1e3).unwrap_or(SOON);
                 (status, Some(after))
             }
             Turned::Full(Refused::Known(_)) => (409, None),
-            Turned::Full(Refused::NoSuchClass(_)) => (400, None),
+            Turned::Nowhere(Refusal::NoWorkerNamed) | Turned::Full(Refused::NoSuchClass(_)) => (400, None),
             Turned::Expired(_) if deadline.is_some() => (504, None),
-            Turned::Expired(_) => (503, Some(SOON)),
+            Turned::Nowhere(
+                Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. } | Refusal::PolicyChoseNobody(_),
+            )
+            | Turned::NoSuchRank(_)
+            | Turned::Unbookable(_)
+            | Turned::Expired(_) => (503, Some(SOON)),
         };
         Self {
             problem: Problem::new(status, message),
             retry_after,
-            end: if status == 400 { RequestEnd::Wrong } else { RequestEnd::Refused },
+            end: if status == 400 {
+                RequestEnd::Wrong
+            } else {
+                RequestEnd::Refused
+            },
         }
     }
 

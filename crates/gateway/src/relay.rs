@@ -18,24 +18,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use homing_discovery::Outcome;
 use homing_domain::WorkerId;
-use homing_protocol::{
-    Attention, Continuation, Ear, Editor, Event, Passed, Problem, Seam, SoFar, Splitter, Usage, WhyNot,
-};
+use homing_protocol::{Elsewhere, Problem};
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use crate::account::{Account, Ending};
+use crate::events::Events;
 use crate::flight::Flight;
 use crate::pool::Line;
-use crate::trip::{Answer, Arriving, LONGEST_EVENT, NoAnswer, Trip, in_words};
-
-/// What is kept of an answer in case that it has to go on elsewhere.
-const MOST_KEPT: usize = 4 << 20;
+use crate::reading::{in_words, is_events};
+use crate::trip::{Answer, Arriving, NoAnswer, Trip};
 
 /// The body of an answer.
 pub(crate) enum Reply {
@@ -64,10 +61,7 @@ impl Body for Reply {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(body) => {
                 let body = body.take().filter(|body| !body.is_empty());
@@ -92,6 +86,7 @@ impl Body for Reply {
 type Resuming = Pin<Box<dyn Future<Output = (Box<Trip>, Result<Answer, NoAnswer>)> + Send>>;
 
 /// Where the rest of an answer comes from.
+#[expect(clippy::large_enum_variant, reason = "it is what it is nearly all of the time")]
 enum From {
     Worker {
         /// Until all of the answer was heard.
@@ -110,23 +105,6 @@ enum Reading {
     Events(Box<Events>),
     /// It is passed on as it is.
     Opaque,
-}
-
-/// What is known of a stream of events.
-struct Events {
-    splitter: Splitter,
-    ear: Ear,
-    editor: Editor,
-    /// After the answer went on elsewhere.
-    seam: Option<Seam>,
-    /// What it would go on from, or why it cannot.
-    so_far: Result<SoFar, WhyNot>,
-    usage: Option<Usage>,
-    /// Tokens of workers that failed.
-    before: u64,
-    finished: bool,
-    done: bool,
-    migrations: u32,
 }
 
 /// An answer on its way.
@@ -151,7 +129,7 @@ impl Relay {
     pub(crate) fn new(trip: Box<Trip>, account: Account, answer: Answer) -> Self {
         let status = answer.head.status.as_u16();
         let silence = trip.gateway.config.load().serve.times.silence;
-        let events = crate::trip::is_events(&answer.head.headers) && answer.head.status.is_success();
+        let events = is_events(&answer.head.headers) && answer.head.status.is_success();
         let reading = if events {
             Reading::Events(Box::new(Events::new(&trip)))
         } else {
@@ -257,7 +235,7 @@ impl Relay {
                 return;
             }
         }
-        let (chunks, done) = (events.ear.chunks(), events.done);
+        let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {
             if let Some(account) = &mut self.account {
                 account.first_token();
@@ -272,11 +250,16 @@ impl Relay {
         if done {
             self.complete();
         }
+        if over {
+            self.from = From::Nobody;
+        }
     }
 
     /// All of the answer was heard: what is still to come is the end of the connection's turn. Clients go away without waiting for it.
     fn complete(&mut self) {
-        let From::Worker { flight, .. } = &mut self.from else { return };
+        let From::Worker { flight, .. } = &mut self.from else {
+            return;
+        };
         let Some(flight) = flight.take() else { return };
         let (usage, output) = match &self.reading {
             Reading::Opaque => (None, 0),
@@ -325,7 +308,9 @@ impl Relay {
                 }));
             }
             Err(why_not) => {
-                let message = format!("the worker failed in the middle of the answer ({why}), which cannot go on elsewhere: {why_not}");
+                let message = format!(
+                    "the worker failed in the middle of the answer ({why}), which cannot go on elsewhere: {why_not}"
+                );
                 self.trip = Some(trip);
                 self.give_up(&message);
             }
@@ -348,12 +333,17 @@ impl Relay {
         if generated > u64::from(limits.migration_tokens.0) {
             return Err(format!("it has {generated} tokens already"));
         }
-        let so_far = events.so_far.as_ref().map_err(ToString::to_string)?;
-        let resumed = so_far.resume(&trip.ask, &trip.sent).map_err(|why| why.to_string())?;
+        let elsewhere = Elsewhere {
+            context: trip.context,
+            prompt: trip.prompt.map(u64::from),
+        };
+        let so_far = events.so_far.as_mut().map_err(|why| why.to_string())?;
+        let resumed = so_far.resume(&trip.asked, &trip.original, elsewhere);
+        let resumed = resumed.map_err(|why| why.to_string())?;
         events.migrations += 1;
-        events.next(trip, Some(resumed.seam));
         let chunks = u32::try_from(generated).unwrap_or(u32::MAX);
-        trip.go_on(resumed.body, chunks, events.migrations);
+        trip.go_on(resumed.ask, &resumed.body, chunks, events.migrations);
+        events.next(trip, resumed.seam);
         Ok(())
     }
 
@@ -370,7 +360,9 @@ impl Relay {
             Ok(answer) => {
                 let status = answer.head.status.as_u16();
                 self.trip = Some(trip);
-                self.give_up(&format!("the worker failed in the middle of the answer, and another one answered with status {status}"));
+                self.give_up(&format!(
+                    "the worker failed in the middle of the answer, and another one answered with status {status}"
+                ));
             }
             Err(no) => {
                 let why = match no {
@@ -378,7 +370,9 @@ impl Relay {
                     NoAnswer::Said(head, _) => format!("the last one answered with status {}", head.status.as_u16()),
                 };
                 self.trip = Some(trip);
-                self.give_up(&format!("the worker failed in the middle of the answer, and no other goes on with it: {why}"));
+                self.give_up(&format!(
+                    "the worker failed in the middle of the answer, and no other goes on with it: {why}"
+                ));
             }
         }
     }
@@ -390,7 +384,8 @@ impl Relay {
             tracing::warn!(request = %trip.record.id, message, "an answer is given up");
             if matches!(self.reading, Reading::Events(_)) {
                 let problem = Problem::new(502, message);
-                self.ready.push_back(problem.event(trip.ask.endpoint, trip.record.id.as_str()));
+                self.ready
+                    .push_back(problem.event(trip.asked.endpoint, trip.record.id.as_str()));
             }
         }
         self.close(RequestEnd::Failed);
@@ -409,105 +404,5 @@ impl Relay {
                 output,
             });
         }
-    }
-}
-
-impl Events {
-    fn new(trip: &Trip) -> Self {
-        let so_far = Continuation::possible(&trip.ask).map(|()| SoFar::new(&trip.ask, MOST_KEPT));
-        let attention = if so_far.is_ok() { Attention::Words } else { Attention::Facts };
-        Self {
-            splitter: Splitter::new(LONGEST_EVENT),
-            ear: Ear::new(trip.ask.endpoint, attention),
-            editor: trip.plan.editor(),
-            seam: None,
-            so_far,
-            usage: None,
-            before: 0,
-            finished: false,
-            done: false,
-            migrations: 0,
-        }
-    }
-
-    /// The usage of all workers together. What the last one says of its prompt has the answer so far in it.
-    fn total(&self) -> Option<Usage> {
-        let usage = self.usage?;
-        if self.migrations == 0 {
-            return Some(usage);
-        }
-        Some(Usage {
-            prompt: usage.prompt.saturating_sub(self.before),
-            completion: usage.completion + self.before,
-            cached: None,
-            ..usage
-        })
-    }
-
-    /// Another worker goes on.
-    fn next(&mut self, trip: &Trip, seam: Option<Seam>) {
-        self.before += self.ear.chunks();
-        self.splitter = Splitter::new(LONGEST_EVENT);
-        self.ear = Ear::new(trip.ask.endpoint, Attention::Words);
-        self.editor = trip.plan.editor();
-        self.seam = seam;
-    }
-
-    /// Passes on what is whole of a piece.
-    fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), String> {
-        let size = piece.len();
-        self.splitter.push(piece.clone());
-        let mut kept: Vec<Bytes> = Vec::new();
-        let (mut as_is, mut bytes) = (true, 0);
-        while let Some(event) = self.splitter.next_event().map_err(|error| error.to_string())? {
-            bytes += event.raw().len();
-            match self.event(&event)? {
-                Passed::Pass => kept.push(event.raw().clone()),
-                Passed::Replace(instead) => {
-                    as_is = false;
-                    kept.push(instead);
-                }
-                Passed::Drop => as_is = false,
-            }
-        }
-        if as_is && bytes == size && !kept.is_empty() {
-            out.push_back(piece);
-        } else if kept.len() < 2 {
-            out.extend(kept);
-        } else {
-            let mut joined = BytesMut::with_capacity(kept.iter().map(Bytes::len).sum());
-            kept.iter().for_each(|event| joined.extend_from_slice(event));
-            out.push_back(joined.freeze());
-        }
-        Ok(())
-    }
-
-    fn event(&mut self, event: &Event) -> Result<Passed, String> {
-        let heard = self.ear.event(event);
-        if let Some(error) = &heard.error
-            && error.code.is_none_or(|code| code >= 500)
-        {
-            return Err(format!("said: {}", error.message));
-        }
-        let edited = self.editor.event(event);
-        let passed = match (&mut self.seam, edited) {
-            (None, edited) => edited,
-            (Some(_), Passed::Drop) => Passed::Drop,
-            (Some(seam), Passed::Pass) => seam.event(event).map_err(|why| why.to_string())?,
-            (Some(seam), Passed::Replace(instead)) => {
-                let edited = Event::new(instead);
-                match seam.event(&edited).map_err(|why| why.to_string())? {
-                    Passed::Pass => Passed::Replace(edited.raw().clone()),
-                    other => other,
-                }
-            }
-        };
-        self.done |= heard.done;
-        self.finished |= heard.finish.is_some();
-        self.usage = heard.usage.or(self.usage);
-        if let Ok(so_far) = &mut self.so_far {
-            so_far.hear(&heard);
-        }
-        Ok(passed)
     }
 }

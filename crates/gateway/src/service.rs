@@ -12,11 +12,9 @@ use arc_swap::ArcSwap;
 use homing_config::{Config, Reader, Resolved};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{
-    Dns, FileSource, ProbeConfig, Registrations, Roster, RosterConfig, Source, Static, WatchConfig, Watchers,
-};
+use homing_discovery::{Dns, FileSource, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
-use homing_profile::{Profile, ProfileError, Timing, builtin};
+use homing_profile::ProfileError;
 use homing_scheduler::policy::{self, PolicyError};
 use homing_telemetry::Metrics;
 use homing_transport::http::Bounded;
@@ -32,6 +30,7 @@ use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::log::{LogPlace, RequestLog};
 use crate::record::Records;
+use crate::settings;
 use crate::shard::{Ending, Shards};
 use crate::steward::{Begin, Steward, StewardError};
 use crate::tokens::{Prompters, TokenizerError};
@@ -103,17 +102,17 @@ pub struct Service {
 
 impl Service {
     /// Starts to take requests. With a reader, the settings file is read again when it changes.
-    pub async fn start(
-        resolved: &Resolved,
-        reader: Option<Reader>,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, StartError> {
+    #[expect(
+        clippy::unused_async,
+        reason = "it starts tasks, so it must be called where there is a runtime"
+    )]
+    pub async fn start(resolved: &Resolved, reader: Option<Reader>, metrics: Arc<Metrics>) -> Result<Self, StartError> {
         let config = Arc::new(resolved.config.clone());
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
         policy::by_spec(&serve.policy)?;
-        let timing = timing(&serve.profile)?;
-        let prompters = Prompters::new(serve.tokenizer.as_deref())?;
+        let timing = settings::timing(&serve.profile)?;
+        let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
         let log = log(&config, &metrics)?;
         let (listener, address) = listen(serve.listen, "serve.listen")?;
         let (admin_listener, admin_address) = listen(serve.admin, "serve.admin")?;
@@ -124,7 +123,7 @@ impl Service {
             clock,
             metrics: metrics.clone(),
             table: table.clone(),
-            prompters,
+            prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
@@ -140,15 +139,16 @@ impl Service {
         };
         let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
-        let (roster, changes) = Roster::start(sources, roster_config(&config), &metrics);
+        let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
-        let watchers = Watchers::new(watch_config(&config, clock), notify, &metrics)?;
+        let watchers = Watchers::new(settings::watch(&config, clock), notify, &metrics)?;
         let steward = Steward::new(Begin {
             config: config.clone(),
             timing,
             clock,
             table,
             metrics,
+            prompters,
             watchers,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
@@ -213,6 +213,9 @@ impl Service {
             ending.send_replace(Ending::Now);
             let _ = tokio::time::timeout(Duration::from_secs(5), joined).await;
         }
+        let gateway = self.gateway;
+        let flushed = tokio::task::spawn_blocking(move || gateway.log.as_ref().map(RequestLog::flush));
+        let _ = flushed.await;
         self.admin.abort();
         self.steward.abort();
         self.reload.iter().for_each(JoinHandle::abort);
@@ -229,17 +232,14 @@ fn sources(
 ) -> (Vec<Box<dyn Source>>, Option<Settings>) {
     let config = &resolved.config;
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    let settings = match reader.filter(|reader| reader.file().is_some()) {
-        Some(reader) => {
-            let (file, settings) = FileSource::new(reader, resolved.clone(), config.discovery.file_interval);
-            sources.push(Box::new(file));
-            Some(settings)
-        }
-        None => {
-            sources.push(Box::new(Static::new(config.workers.clone(), &resolved.workers_source)));
-            None
-        }
-    };
+    let mut settings = None;
+    if let Some(reader) = reader.filter(|reader| reader.file().is_some()) {
+        let (file, told) = FileSource::new(reader, resolved.clone(), config.discovery.file_interval);
+        sources.push(Box::new(file));
+        settings = Some(told);
+    } else {
+        sources.push(Box::new(Static::new(config.workers.clone(), &resolved.workers_source)));
+    }
     for place in &config.discover {
         let dns = DnsConfig {
             server: config.discovery.dns_server,
@@ -260,38 +260,32 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
         let old = gateway.config.load_full();
         let fixed = |config: &Config| {
             let serve = &config.serve;
-            let built = (serve.listen, serve.admin, serve.threads, serve.max_connections, serve.times.idle);
-            let chosen = (serve.policy.clone(), serve.profile.clone(), serve.tokenizer.clone(), serve.queue.clone());
-            (built, chosen, serve.records.clone(), config.index.clone(), config.hash_seed)
+            let built = (
+                serve.listen,
+                serve.admin,
+                serve.threads,
+                serve.max_connections,
+                serve.times.idle,
+            );
+            let chosen = (
+                serve.policy.clone(),
+                serve.profile.clone(),
+                serve.tokenizer.clone(),
+                serve.queue.clone(),
+            );
+            (
+                built,
+                chosen,
+                serve.records.clone(),
+                config.index.clone(),
+                config.hash_seed,
+            )
         };
         if fixed(&new) != fixed(&old) {
             tracing::warn!("the settings file changes something that is used at the start only: restart to have it");
         }
         gateway.config.store(Arc::new(new));
         tracing::info!("the settings were read again");
-    }
-}
-
-fn roster_config(config: &Config) -> RosterConfig {
-    RosterConfig {
-        linger: config.discovery.linger,
-        flap_window: config.discovery.flap_window,
-        flap_wait: config.discovery.flap_wait,
-    }
-}
-
-fn watch_config(config: &Config, clock: Clock) -> WatchConfig {
-    WatchConfig {
-        origin: clock.began(),
-        probe: ProbeConfig {
-            timeout: config.probe.timeout,
-        },
-        probe_interval: config.probe.interval,
-        ping_interval: config.health.interval,
-        ping_timeout: config.health.timeout,
-        load_interval: config.load.interval,
-        load_timeout: config.load.timeout,
-        at_once: config.load.at_once as usize,
     }
 }
 
@@ -310,23 +304,13 @@ fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, St
     Ok(Some(log))
 }
 
-/// A profile by name, or from a file.
-fn timing(name: &str) -> Result<Timing, StartError> {
-    let is_file = std::path::Path::new(name)
-        .extension()
-        .is_some_and(|extension| extension == "json");
-    let profile = if is_file {
-        let file = homing_config::read_text(name).map_err(|error| StartError::ProfileFile(error.to_string()))?;
-        Profile::from_json(&file.text)?
-    } else {
-        builtin::load(name)?
-    };
-    Ok(Timing::measured(profile))
-}
-
 fn listen(address: SocketAddr, knob: &'static str) -> Result<(StdListener, SocketAddr), StartError> {
     let failed = |error| StartError::Listen { address, knob, error };
-    let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
+    let domain = if address.is_ipv4() {
+        socket2::Domain::IPV4
+    } else {
+        socket2::Domain::IPV6
+    };
     let bind = || -> io::Result<StdListener> {
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

@@ -13,14 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use homing_config::{CacheView as AskedView, Config, Scheme, Switch, WorkerSpec};
-use homing_discovery::{Change, Facts, Health, HealthConfig, News, Notice, Watcher, Watchers, Worker as Found};
+use homing_config::{Config, Scheme, WorkerSpec};
+use homing_discovery::{Change, Facts, Health, News, Notice, Watcher, Watchers, Worker as Found};
 use homing_domain::{KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
 use homing_load::{RankSpec, Report};
-use homing_profile::{Millis, Timing};
-use homing_router::{CacheView, NewRank, Router, RouterConfig};
-use homing_scheduler::queue::{ClassSpec, Limits, Order};
+use homing_profile::Timing;
+use homing_router::{CacheView, NewRank, Router};
 use homing_scheduler::{Label, RankFacts, policy};
 use homing_telemetry::Metrics;
 use tokio::runtime::Handle;
@@ -28,7 +27,9 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::lane::Lane;
+use crate::settings;
 use crate::table::{Table, adapters};
+use crate::tokens::Prompters;
 use crate::worker::{Enlisted, Worker};
 
 /// How often routers are told that time passes while nobody waits, and while somebody does.
@@ -47,6 +48,7 @@ pub(crate) struct Steward {
     metrics: Arc<Metrics>,
     sources: Sources,
     decoders: Lanes,
+    prompters: Arc<Prompters>,
     watchers: Watchers,
     lanes: BTreeMap<Subject, Arc<Lane>>,
     /// All that were told of, whether they answer or not.
@@ -88,6 +90,7 @@ pub(crate) struct Begin {
     pub(crate) clock: Clock,
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) prompters: Arc<Prompters>,
     pub(crate) watchers: Watchers,
 }
 
@@ -99,6 +102,7 @@ impl Steward {
             clock,
             table,
             metrics,
+            prompters,
             watchers,
         } = begin;
         Ok(Self {
@@ -109,6 +113,7 @@ impl Steward {
             clock,
             table,
             metrics,
+            prompters,
             watchers,
             lanes: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -153,7 +158,9 @@ impl Steward {
                 self.known.insert(known.found.id, known);
             }
             Change::Changed(found) => {
-                let Some(known) = self.known.get_mut(&found.id) else { return };
+                let Some(known) = self.known.get_mut(&found.id) else {
+                    return;
+                };
                 known.found = found;
                 if let Some(worker) = known.worker.take() {
                     let facts = worker.facts.clone();
@@ -174,7 +181,9 @@ impl Steward {
     }
 
     async fn notice(&mut self, notice: Notice) {
-        let Some(known) = self.known.get(&notice.worker) else { return };
+        let Some(known) = self.known.get(&notice.worker) else {
+            return;
+        };
         match notice.news {
             News::Facts(facts) => match known.worker.clone() {
                 None => self.enlist(notice.worker, facts).await,
@@ -185,6 +194,9 @@ impl Steward {
                 }
                 Some(_) => {}
             },
+            News::NoFacts(why) => {
+                tracing::warn!(worker = %known.found.spec.url, why, "does not say what it is: it takes no requests until it does");
+            }
             News::Ping(ping) => {
                 if let Some(worker) = &known.worker {
                     worker.ping(self.clock.now(), ping);
@@ -226,14 +238,18 @@ impl Steward {
                 return;
             }
         };
-        let view = view(&spec, &facts);
+        let view = settings::view(&spec, &facts);
+        // Reading a tokenizer takes a moment, in which no request is to wait for it.
+        let (prompters, model, dialect) = (self.prompters.clone(), spec.model.clone(), spec.dialect);
+        let read = tokio::task::spawn_blocking(move || prompters.of(model.as_str(), dialect).is_some());
+        let _ = read.await;
         let worker = Arc::new(Worker::new(Enlisted {
             id,
             spec,
             facts,
             remarks,
             lane,
-            health: Health::new(self.health(), u64::from(id.0)),
+            health: Health::new(settings::health(&self.config), u64::from(id.0)),
         }));
         if let Err(error) = self.join(&worker, view).await {
             tracing::error!(worker = %worker.name, error, "cannot take requests");
@@ -254,9 +270,15 @@ impl Steward {
         let lane = &worker.lane;
         for (dp, source) in worker.spec.rank_sources() {
             let rank = RankId { worker: worker.id, dp };
-            let source = self.sources.of(&worker.spec, dp, &source).map_err(|error| error.to_string())?;
+            let source = self
+                .sources
+                .of(&worker.spec, dp, &source)
+                .map_err(|error| error.to_string())?;
             if let Some(source) = source.filter(|_| lane.router.uses_overlap() && view == CacheView::Events) {
-                lane.keeper.join(rank, source).await.map_err(|error| error.to_string())?;
+                lane.keeper
+                    .join(rank, source)
+                    .await
+                    .map_err(|error| error.to_string())?;
             }
             let new = NewRank {
                 spec: RankSpec {
@@ -266,7 +288,12 @@ impl Steward {
                 facts: RankFacts {
                     role: worker.spec.role,
                     adapters: adapters(&worker.facts),
-                    labels: worker.spec.labels.iter().map(|label| Label::new(&label.key, &label.value)).collect(),
+                    labels: worker
+                        .spec
+                        .labels
+                        .iter()
+                        .map(|label| Label::new(&label.key, &label.value))
+                        .collect(),
                     ..RankFacts::new(rank, worker.spec.model.clone())
                 },
                 view,
@@ -296,7 +323,7 @@ impl Steward {
         let worker = self.known.get(&rank.worker).and_then(|known| known.worker.as_ref());
         let Some(worker) = worker else { return };
         self.metrics.gateway.doubted_views.add(1);
-        // DOUBT
+        tokio::task::yield_now().await;
         tracing::warn!(worker = %worker.name, "its view is doubted");
     }
 
@@ -317,20 +344,6 @@ impl Steward {
             self.forget(&leaving.worker).await;
         }
         waiting > 0
-    }
-
-    fn health(&self) -> HealthConfig {
-        let limits = &self.config.health;
-        HealthConfig {
-            failures: limits.failures,
-            failure_rate: limits.failure_rate,
-            window: limits.window,
-            least_requests: limits.least_requests,
-            backoff: limits.backoff,
-            backoff_most: limits.backoff_most,
-            trials: limits.trials,
-            trial_limit: limits.trial_limit,
-        }
     }
 
     fn workers(&self) -> impl Iterator<Item = Arc<Worker>> {
@@ -358,7 +371,11 @@ impl Steward {
         };
         let keeper = Keeper::start(keeper, &self.decoders, Handle::current(), self.metrics.clone())?;
         let policy = policy::by_spec(&self.config.serve.policy).expect("the policy was read when the gateway began");
-        let router = Router::new(&self.router_config(spec, hasher), policy, keeper.reader().clone());
+        let router = Router::new(
+            &settings::router(&self.config, spec.block_size, hasher),
+            policy,
+            keeper.reader().clone(),
+        );
         let lane = Arc::new(Lane::new(
             subject.clone(),
             router,
@@ -368,51 +385,5 @@ impl Steward {
         ));
         self.lanes.insert(subject, lane.clone());
         Ok(lane)
-    }
-
-    fn router_config(&self, spec: &WorkerSpec, hasher: KeyHasher) -> RouterConfig {
-        let queue = &self.config.serve.queue;
-        let millis = |time: Duration| Millis(time.as_secs_f64() * 1e3);
-        let limits = Limits {
-            requests: queue.requests as usize,
-            first_token: millis(queue.most_wait),
-            ..Limits::default()
-        };
-        let mut router = RouterConfig::new(spec.block_size, hasher);
-        router.start_within = millis(queue.start_within);
-        router.most_wait = millis(queue.most_wait);
-        router.total = limits;
-        // There is one class, whose limits are those of all.
-        router.classes = vec![ClassSpec {
-            name: "default".to_owned(),
-            quantum: 1,
-            order: Order::FirstCome,
-            limits: Limits {
-                requests: usize::MAX,
-                tokens: u64::MAX,
-                first_token: Millis(f64::MAX),
-            },
-        }];
-        router.approximate = homing_index::ApproximateConfig {
-            ttl_ms: u64::try_from(self.config.approximate.ttl.as_millis()).unwrap_or(u64::MAX),
-            max_blocks: self.config.approximate.max_blocks.0 as usize,
-            prune_target_ratio: self.config.approximate.prune_target_ratio,
-        };
-        // More ranks than an index can hold are refused there.
-        router.load.max_ranks = self.config.index.max_ranks as usize;
-        router.seed = fastrand::u64(..);
-        router
-    }
-}
-
-/// From where the cache of a worker is known.
-fn view(spec: &WorkerSpec, facts: &Facts) -> CacheView {
-    if facts.prefix_caching == Some(Switch::Off) {
-        return CacheView::Nothing;
-    }
-    match spec.cache_view {
-        AskedView::Events => CacheView::Events,
-        AskedView::Approximate => CacheView::Guess,
-        AskedView::None => CacheView::Nothing,
     }
 }

@@ -61,17 +61,16 @@ impl Table {
 
     /// What a request asks for. A request that names nothing asks for the only model there is.
     pub(crate) fn find(&self, model: Option<&str>) -> Option<(&str, &Served)> {
-        match model {
-            Some(name) => self.models.get_key_value(name).map(|(name, served)| (name.as_str(), served)),
-            None => {
-                let mut base = self.models.iter().filter(|(_, served)| served.adapter.is_none());
-                let (name, served) = base.next()?;
-                let others: Vec<&Served> = base.map(|(_, served)| served).collect();
-                // Several names of one model are still one.
-                let same = |other: &&Served| other.lanes.iter().all(|lane| served.lanes.iter().any(|l| Arc::ptr_eq(l, lane)));
-                others.iter().all(same).then_some((name, served))
-            }
+        if let Some(name) = model {
+            let found = self.models.get_key_value(name);
+            return found.map(|(name, served)| (name.as_str(), served));
         }
+        let mut models = self.models.iter().filter(|(_, served)| served.adapter.is_none());
+        let (name, served) = models.next()?;
+        let known = |lane: &Arc<Lane>| served.lanes.iter().any(|known| Arc::ptr_eq(known, lane));
+        // Several names of one model are still one.
+        let one = models.all(|(_, other)| other.lanes.iter().all(known));
+        one.then_some((name, served))
     }
 
     /// The names of all models.

@@ -86,8 +86,11 @@ fn guess(bytes: usize) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Prompters {
     place: Option<Place>,
-    loaded: Mutex<HashMap<(String, Engine), Option<Arc<Prompter>>>>,
+    loaded: Mutex<Loaded>,
 }
+
+/// By model and engine; `None` where there is no tokenizer.
+type Loaded = HashMap<(String, Engine), Option<Arc<Prompter>>>;
 
 #[derive(Debug)]
 enum Place {
@@ -122,7 +125,9 @@ impl Prompters {
             loaded: Mutex::default(),
         };
         if let Some(Place::One(folder)) = &prompters.place {
-            load(folder, Engine::Vllm)?;
+            let loaded = Some(Arc::new(load(folder, Engine::Vllm)?));
+            let mut all = prompters.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            all.insert((String::new(), Engine::Vllm), loaded);
         }
         Ok(prompters)
     }

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use homing_discovery::{Admission, Outcome};
 use homing_domain::{RequestId, Tokens};
-use homing_protocol::{Ask, Attention, Delivery, Ear, EngineError, Plan, Splitter, Usage};
+use homing_protocol::{Ask, Attention, Delivery, Ear, Plan, Splitter, Wanted};
 use homing_router::{Question, Turned};
 use homing_telemetry::TryFailure;
 use homing_wire::Dialect;
@@ -24,18 +24,18 @@ use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tokio::time::timeout;
 
+use crate::events::LONGEST_EVENT;
 use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::headers;
 use crate::lane::{Booked, Lane};
 use crate::pool::{Line, Pool};
+use crate::reading::{Begins, begins, in_words, is_events, joined};
 use crate::record::{Record, Try};
 use crate::refusal::Refuse;
 use crate::truth::Feature;
 use crate::worker::Worker;
 
-/// The longest event of a stream.
-pub(crate) const LONGEST_EVENT: usize = 8 << 20;
 /// The pause before a retry: up to this, by chance.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -44,7 +44,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Trip {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) ask: Ask,
+    /// What the client asked, and its body.
+    pub(crate) asked: Arc<Ask>,
+    pub(crate) original: Bytes,
+    /// What is asked of workers: the same, until the answer has to go on elsewhere.
+    pub(crate) ask: Arc<Ask>,
     /// Path and query, as the client sent them.
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
@@ -57,7 +61,13 @@ pub(crate) struct Trip {
     pub(crate) id: HeaderValue,
     /// What we counted of the prompt, if we know all of it.
     pub(crate) counted: Option<u32>,
+    /// The same, also when the answer goes on elsewhere.
+    pub(crate) prompt: Option<u32>,
     pub(crate) feature: Feature,
+    /// Tokens of prompt and answer together, where it is known.
+    pub(crate) context: Option<u32>,
+    /// What is asked of workers beyond what the client asked.
+    pub(crate) wanted: Wanted,
     pub(crate) deadline: Option<Duration>,
     /// When all of it must be over.
     pub(crate) until: Instant,
@@ -149,17 +159,17 @@ impl Trip {
                 }
             }
         }
-        Err(self.failed(failed))
+        Err(Self::failed(failed))
     }
 
     fn nowhere(&self, failed: Option<Failed>, turned: &Turned) -> NoAnswer {
         if failed.is_some() {
-            return self.failed(failed);
+            return Self::failed(failed);
         }
         NoAnswer::Refused(Refuse::turned(turned, self.deadline))
     }
 
-    fn failed(&self, failed: Option<Failed>) -> NoAnswer {
+    fn failed(failed: Option<Failed>) -> NoAnswer {
         match failed {
             Some(Failed {
                 said: Some((head, body)),
@@ -171,7 +181,10 @@ impl Trip {
                     TryFailure::Closed => 503,
                     _ => 502,
                 };
-                NoAnswer::Refused(Refuse::failed(status, format!("no worker answered: the last one {why}")))
+                NoAnswer::Refused(Refuse::failed(
+                    status,
+                    format!("no worker answered: the last one {why}"),
+                ))
             }
             None => NoAnswer::Refused(Refuse::unavailable("no worker is left to try")),
         }
@@ -317,8 +330,13 @@ impl Trip {
     }
 
     /// What is left to be generated goes on elsewhere: `generated` tokens are part of its prompt now.
-    pub(crate) fn go_on(&mut self, sent: Bytes, generated: u32, number: u32) {
-        self.sent = sent;
+    pub(crate) fn go_on(&mut self, ask: Ask, body: &Bytes, generated: u32, number: u32) {
+        self.plan = Plan::new(&ask, self.wanted);
+        self.sent = self.plan.body(&ask, body);
+        if ask.endpoint != self.ask.endpoint {
+            ask.endpoint.path().clone_into(&mut self.target);
+        }
+        self.ask = Arc::new(ask);
         self.counted = None;
         self.tries = 0;
         let id = format!("{}-{number}", self.record.id.as_str());
@@ -342,76 +360,10 @@ impl Worker {
     }
 }
 
-/// Whether an answer has begun.
-enum Begins {
-    NotYet,
-    Yes,
-    Error(EngineError),
-}
-
-fn begins(splitter: &mut Splitter, ear: &mut Ear, piece: Bytes) -> Begins {
-    splitter.push(piece);
-    loop {
-        match splitter.next_event() {
-            Ok(Some(event)) => {
-                let heard = ear.event(&event);
-                match heard.error {
-                    Some(error) if error.code.is_none_or(|code| code >= 500) => return Begins::Error(error),
-                    // What the client did wrong is for the client to read.
-                    Some(_) => return Begins::Yes,
-                    None if event.data().is_some() => return Begins::Yes,
-                    // A comment: the connection is kept alive, and nothing more is said.
-                    None => {}
-                }
-            }
-            Ok(None) => return Begins::NotYet,
-            // Whoever reads on will say so.
-            Err(_) => return Begins::Yes,
-        }
-    }
-}
-
 fn failed(kind: TryFailure, why: &str, said: Option<(response::Parts, Bytes)>) -> Tried {
     Tried::Failed(Failed {
         why: why.to_owned(),
         kind,
         said,
     })
-}
-
-/// An error of a connection, with its causes.
-pub(crate) fn in_words(error: &hyper::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(this) = cause {
-        let said = this.to_string();
-        if !words.contains(&said) {
-            words = format!("{words}: {said}");
-        }
-        cause = this.source();
-    }
-    words
-}
-
-fn joined(mut pieces: Vec<Bytes>) -> Bytes {
-    if pieces.len() < 2 {
-        return pieces.pop().unwrap_or_default();
-    }
-    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
-    for piece in pieces {
-        whole.extend_from_slice(&piece);
-    }
-    whole.freeze()
-}
-
-/// Whether an answer is a stream of events.
-pub(crate) fn is_events(headers: &HeaderMap) -> bool {
-    let kind = headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
-}
-
-/// What a whole answer says of its usage.
-pub(crate) fn usage_of(ask: &Ask, body: &[u8]) -> Option<Usage> {
-    let mut ear = Ear::new(ask.endpoint, Attention::Facts);
-    ear.whole(body).usage
 }

@@ -9,6 +9,7 @@ mod index;
 mod logs;
 mod mock;
 mod profile;
+mod register;
 #[cfg(feature = "sim")]
 mod replay;
 mod serve;
@@ -61,7 +62,8 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that hold, and where each came from")
         .arg(switch("reference", "Print the reference page of all settings instead"));
-    let serve = Command::new("serve").about("Take requests in front of engines, and send each where its first token comes soonest");
+    let serve = Command::new("serve")
+        .about("Take requests in front of engines, and send each where its first token comes soonest");
     let index = Command::new("index").about("Answer over HTTP who holds how much of a prefix");
     let mock = Command::new("mock").about("Pretend to be engines: vLLM's or SGLang's API and KV events, without a GPU");
     let metrics = Command::new("metrics").about("Print the reference page of all metrics");

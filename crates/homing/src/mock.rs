@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use homing_config::Config;
 use homing_mock::Service;
 
-use crate::service;
+use crate::{register, service};
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(config: &Config) -> anyhow::Result<()> {
@@ -31,6 +31,12 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         for place in &places {
             service::announce(place.address)?;
         }
+        let registered = register::start(config, &places).await?;
+        let stop = async move {
+            stop.await;
+            // Before it stops answering, so that nobody is sent to it any more.
+            registered.end().await;
+        };
         mock.run(stop).await.context("cannot go on answering")
     })
 }

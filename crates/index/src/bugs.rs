@@ -25,10 +25,21 @@ pub enum Bug {
     TierIgnored,
     /// Clearing a rank leaves its orphans.
     OrphansSurviveClear,
+    /// What waits for a label waits on when the engine has given that label up.
+    LabelOutlivesBlock,
     /// A slot is used again before it was swept.
     SlotReusedUnswept,
     /// A run that was cut short does not look for runs that continue what was cut.
     DanglingForgotten,
+    /// A full index evicts blocks that others follow.
+    InnerBlockEvicted,
+    /// A rank that lost blocks because the index was full is not told from one that did not.
+    EvictionUnmarked,
+    /// A label that was given to a block for which there was no room goes on naming the block that it named before.
+    RefusedLabelKept,
+    /// What waits for blocks for which there was no room is forgotten as if the last of them had come first. So rare that
+    /// one script is made to find it.
+    RefusedOutOfTurn,
     /// Readers are not told that a run's coverage is being changed.
     NoVersionOnWrite,
     /// Readers are not told that the view was replaced.
@@ -43,8 +54,8 @@ pub enum Bug {
 
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
-    /// Those that one thread can notice.
-    pub const ALL: [Self; 12] = [
+    /// Those that one thread can notice, however much room there is.
+    pub const ALL: [Self; 13] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
         Self::HoleIgnored,
@@ -55,9 +66,13 @@ impl Bug {
         Self::ForeignLabelHonoured,
         Self::TierIgnored,
         Self::OrphansSurviveClear,
+        Self::LabelOutlivesBlock,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,
     ];
+
+    /// Those that one thread can notice only if the index is full.
+    pub const FULL: [Self; 3] = [Self::InnerBlockEvicted, Self::EvictionUnmarked, Self::RefusedLabelKept];
 
     /// Those that show only while readers look on: the schedules find them, the property tests cannot.
     pub const CONCURRENT: [Self; 5] = [

@@ -149,9 +149,9 @@ pub struct Index {
     pub(crate) housekeeping: Housekeeping,
     pub(crate) counters: Counters,
     pub(crate) work: crate::write::Workspace,
-    /// Blocks forgotten since the log was last taken, with their depths and the ranks that lost them; kept in tests only.
+    /// Blocks forgotten since the log was last taken, in the order in which they went; kept in tests only.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) evicted_log: Vec<(u32, homing_domain::BlockKey, Vec<RankId>)>,
+    pub(crate) forgotten: crate::testing::Forgotten,
 }
 
 impl Index {
@@ -192,7 +192,7 @@ impl Index {
             counters: Counters::default(),
             work: crate::write::Workspace::default(),
             #[cfg(any(test, feature = "testing"))]
-            evicted_log: Vec::new(),
+            forgotten: crate::testing::Forgotten::default(),
         }
     }
 

@@ -1,7 +1,11 @@
 //! Which blocks wait for a parent that is not known? They are kept by content hash until the parent comes, and count for
-//! nothing until then. An engine names the parent by its label; a listing of what lies behind a hole names it by key.
+//! nothing until then. An engine names the parent by its label; a listing of what lies behind a hole names it by key, and
+//! what follows such a block waits for its key, too.
+//!
+//! **Invariant:** an orphan that waits for a label waits for the block that the engine called so when the orphan came. A
+//! label that the engine gives up may name another block next, so nothing waits for it then ([`Orphans::give_up`]).
 
-use homing_domain::{BlockKey, ContentHash, Label};
+use homing_domain::{BlockKey, ContentHash, KeyHasher, Label};
 use rustc_hash::FxHashMap;
 
 use crate::Copies;
@@ -10,19 +14,20 @@ use crate::detail::Holding;
 /// What an orphan waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Awaited {
-    /// The block that the rank calls so.
+    /// The block that the rank calls so. Its own label if that block has lost its name: then it waits for ever.
     Label(Label),
     /// The block with this key.
     Key(BlockKey),
 }
 
 impl Awaited {
-    /// Whether both may be names of one block: one that a list named by key, an engine names by label. A label stands for
-    /// one block of its rank, so a child with the same label and content settles it.
-    fn may_be(self, other: Self) -> bool {
+    /// Whether both may be names of one block, the parent of one that is called `child`: one that a list named by key or
+    /// that lost its name, an engine names by label. A label stands for one block of its rank, so a child with the same
+    /// label and content settles it.
+    fn may_be(self, other: Self, child: Label) -> bool {
         match (self, other) {
             (Self::Label(_), Self::Key(_)) | (Self::Key(_), Self::Label(_)) => true,
-            _ => self == other,
+            _ => self == other || self == Self::Label(child),
         }
     }
 }
@@ -33,8 +38,14 @@ pub(crate) struct Orphan {
     pub(crate) parent: Awaited,
     pub(crate) content: ContentHash,
     pub(crate) holdings: Vec<(Holding, u32)>,
-    /// Whether a list told that it, or one before it, follows a hole.
-    pub(crate) behind_hole: bool,
+}
+
+impl Orphan {
+    /// Whether a list told that it, or one before it, follows a hole. Only lists name a parent by key, and only where the
+    /// rank does not hold it.
+    fn is_behind_hole(&self) -> bool {
+        matches!(self.parent, Awaited::Key(_))
+    }
 }
 
 /// One rank's orphans.
@@ -76,6 +87,18 @@ impl Orphans {
         self.by_label.contains_key(&label)
     }
 
+    /// What is to be waited for by a block that follows the one called `label`, which the rank does not hold in its place.
+    pub(crate) fn awaited_after(&self, label: Label, hasher: &KeyHasher) -> Awaited {
+        match self.by_label.get(&label) {
+            Some(Orphan {
+                parent: Awaited::Key(parent),
+                content,
+                ..
+            }) => Awaited::Key(hasher.child(*parent, *content)),
+            _ => Awaited::Label(label),
+        }
+    }
+
     /// Keeps a copy of a block that waits for `parent`, unless that would be one orphan more than `limit`,
     /// those behind holes not counted.
     pub(crate) fn add(
@@ -86,14 +109,13 @@ impl Orphans {
         copies: Copies,
         limit: usize,
     ) -> Kept {
-        let behind_hole = self.is_behind_hole(parent);
-        let is_full = if behind_hole {
+        let is_full = if matches!(parent, Awaited::Key(_)) {
             self.behind_holes >= MAX_BEHIND_HOLES
         } else {
             self.by_label.len() - self.behind_holes >= limit
         };
         match self.by_label.get_mut(&holding.label) {
-            Some(orphan) if orphan.content == content && orphan.parent.may_be(parent) => {
+            Some(orphan) if orphan.content == content && orphan.parent.may_be(parent, holding.label) => {
                 match orphan.holdings.iter_mut().find(|(held, _)| *held == holding) {
                     Some((_, count)) if copies == Copies::Counted => *count = count.saturating_add(added),
                     Some(_) => {}
@@ -114,30 +136,21 @@ impl Orphans {
                 parent,
                 content,
                 holdings: vec![(holding, added)],
-                behind_hole,
             },
         );
         Kept::Yes
     }
 
-    /// Only lists name a parent by key, and only where the rank does not hold it.
-    fn is_behind_hole(&self, parent: Awaited) -> bool {
-        match parent {
-            Awaited::Key(_) => true,
-            Awaited::Label(label) => self.by_label.get(&label).is_some_and(|orphan| orphan.behind_hole),
-        }
-    }
-
     pub(crate) fn insert(&mut self, label: Label, orphan: Orphan) {
         self.by_parent.entry(orphan.parent).or_default().push(label);
-        self.behind_holes += usize::from(orphan.behind_hole);
+        self.behind_holes += usize::from(orphan.is_behind_hole());
         self.by_label.insert(label, orphan);
     }
 
     /// Takes an orphan out.
     pub(crate) fn take(&mut self, label: Label) -> Option<Orphan> {
         let orphan = self.by_label.remove(&label)?;
-        self.behind_holes -= usize::from(orphan.behind_hole);
+        self.behind_holes -= usize::from(orphan.is_behind_hole());
         if let Some(siblings) = self.by_parent.get_mut(&orphan.parent) {
             siblings.retain(|sibling| *sibling != label);
             if siblings.is_empty() {
@@ -149,11 +162,24 @@ impl Orphans {
 
     /// Takes out all that waited for this.
     pub(crate) fn take_children(&mut self, parent: Awaited) -> Vec<(Label, Orphan)> {
-        let labels = self.by_parent.get(&parent).cloned().unwrap_or_default();
+        // Out of the way first: each would else be looked for among all.
+        let labels = self.by_parent.remove(&parent).unwrap_or_default();
         labels
             .into_iter()
             .filter_map(|label| self.take(label).map(|orphan| (label, orphan)))
             .collect()
+    }
+
+    /// If the rank calls no orphan by this label any more, what waits for it waits for a block without a name: for itself.
+    /// It must not be the label of a block in its place.
+    pub(crate) fn give_up(&mut self, label: Label) {
+        if self.by_label.contains_key(&label) {
+            return;
+        }
+        for (child, orphan) in self.take_children(Awaited::Label(label)) {
+            let parent = Awaited::Label(child);
+            self.insert(child, Orphan { parent, ..orphan });
+        }
     }
 
     /// Takes one copy away. Says whether there was one.
@@ -174,7 +200,7 @@ impl Orphans {
         true
     }
 
-    /// Keeps only the copies that `keep` accepts.
+    /// Keeps only the copies that `keep` accepts. Blocks that are waited for may be among those that went.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Holding) -> bool) {
         for orphan in self.by_label.values_mut() {
             orphan.holdings.retain(|(holding, _)| keep(holding));
@@ -187,6 +213,12 @@ impl Orphans {
             .collect();
         for label in gone {
             self.take(label);
+        }
+        let awaited: Vec<Awaited> = self.by_parent.keys().copied().collect();
+        for awaited in awaited {
+            if let Awaited::Label(label) = awaited {
+                self.give_up(label);
+            }
         }
     }
 

@@ -141,6 +141,8 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
             .route("/server_info", get(sglang::server_info))
             .route("/get_server_info", get(sglang::server_info))
             .route("/get_load", get(sglang::load))
+            .route("/v1/loads", get(sglang::loads))
+            .route("/model_info", get(sglang::model_info))
             .route("/get_model_info", get(sglang::model_info))
             .route("/flush_cache", get(sglang::flush).post(sglang::flush))
             .route("/load_lora_adapter", post(control::load_adapter))

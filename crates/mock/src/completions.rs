@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use homing_config::MockDialect;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use crate::app::{App, Envelope};
 use crate::ask::{Ask, Extras, Prompts, Wishes, logprobs, messages, parse};
 use crate::problem::{Problem, json_answer};
 use crate::speech::Speech;
+use crate::tokenizer::ChatEnd;
 use crate::tools;
 use crate::wire::{or_default, or_yes, yes};
 use crate::wording::{Head, Manner};
@@ -34,13 +36,22 @@ struct ChatBody {
     messages: Value,
     tools: Option<Value>,
     tool_choice: Option<Value>,
-    #[serde(default = "yes", deserialize_with = "or_yes")]
-    add_generation_prompt: bool,
     #[serde(default, deserialize_with = "or_default")]
     logprobs: bool,
     top_logprobs: Option<i64>,
     #[serde(flatten)]
+    tail: Tail,
+    #[serde(flatten)]
     wishes: Wishes,
+}
+
+/// What a chat is to end with.
+#[derive(Deserialize)]
+pub(crate) struct Tail {
+    #[serde(default = "yes", deserialize_with = "or_yes")]
+    add_generation_prompt: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    continue_final_message: bool,
 }
 
 /// `/v1/completions`.
@@ -63,12 +74,18 @@ pub(crate) async fn completion(app: &Arc<App>, envelope: Envelope, body: &[u8]) 
 pub(crate) async fn chat(app: &Arc<App>, envelope: Envelope, body: &[u8]) -> Result<Response, Problem> {
     let body: ChatBody = parse(body)?;
     let call = tools::forced(body.tools.as_ref(), body.tool_choice.as_ref())?;
-    let codec = &app.settings.codec;
-    let prompt = codec.chat(
-        messages(&body.messages)?,
-        body.tools.as_ref(),
-        body.add_generation_prompt,
-    )?;
+    if app.dialect() == MockDialect::Sglang && body.wishes.stream && body.wishes.return_token_ids {
+        return Err(Problem::bad("return_token_ids is not supported in streams of chats"));
+    }
+    let all = messages(&body.messages)?;
+    let end = body.tail.end(app, all)?;
+    // Without a beginning of its own, the answer is of whom the last message is.
+    let role = all.last().filter(|_| end != ChatEnd::Answer);
+    let role = role
+        .and_then(|last| last["role"].as_str())
+        .unwrap_or("assistant")
+        .to_owned();
+    let prompt = app.settings.codec.chat(all, body.tools.as_ref(), end)?;
     let top = body.logprobs.then(|| body.top_logprobs.unwrap_or(0));
     let extras = Extras {
         default_length: None,
@@ -77,7 +94,28 @@ pub(crate) async fn chat(app: &Arc<App>, envelope: Envelope, body: &[u8]) -> Res
         call,
     };
     let ask = body.wishes.ask(app, vec![prompt], extras)?;
-    respond(app, ask, Head::new(app, Manner::Chat, "chatcmpl", &envelope)).await
+    let mut head = Head::new(app, Manner::Chat, "chatcmpl", &envelope);
+    head.role = role;
+    respond(app, ask, head).await
+}
+
+impl Tail {
+    /// How these messages end when they are put together.
+    pub(crate) fn end(&self, app: &App, messages: &[Value]) -> Result<ChatEnd, Problem> {
+        // SGLang begins an answer anyway, and puts the text of the message behind its beginning.
+        let vllm = app.dialect() == MockDialect::Vllm;
+        match (self.add_generation_prompt, self.continue_final_message) {
+            (true, false) => Ok(ChatEnd::Answer),
+            (false, false) => Ok(ChatEnd::Message),
+            (true, true) if vllm => Err(Problem::bad(
+                "`continue_final_message` and `add_generation_prompt` cannot be set both.",
+            )),
+            (_, true) if messages.last().is_none_or(|last| last["content"].is_null()) => {
+                Err(Problem::bad("the final message has no content to continue"))
+            }
+            (_, true) => Ok(ChatEnd::Open),
+        }
+    }
 }
 
 async fn respond(app: &Arc<App>, ask: Ask, head: Head) -> Result<Response, Problem> {

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use crate::app::{App, answered};
 use crate::ask::{messages, parse};
+use crate::completions::Tail;
 use crate::faults::Change;
 use crate::problem::{Problem, json_answer};
-use crate::wire::{or_default, or_yes, yes};
+use crate::wire::or_default;
 
 /// What version each dialect claims to be: those that were looked at.
 pub(crate) const fn version_of(dialect: MockDialect) -> &'static str {
@@ -32,10 +33,10 @@ struct TokenizeBody {
     prompt: Option<String>,
     messages: Option<Value>,
     tools: Option<Value>,
-    #[serde(default = "yes", deserialize_with = "or_yes")]
-    add_generation_prompt: bool,
     #[serde(default, deserialize_with = "or_default")]
     return_token_strs: bool,
+    #[serde(flatten)]
+    tail: Tail,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +95,10 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Respons
         let codec = &app.settings.codec;
         let tokens = match (&body.prompt, &body.messages) {
             (Some(text), None) => codec.encode(text)?,
-            (None, Some(chat)) => codec.chat(messages(chat)?, body.tools.as_ref(), body.add_generation_prompt)?,
+            (None, Some(chat)) => {
+                let all = messages(chat)?;
+                codec.chat(all, body.tools.as_ref(), body.tail.end(&app, all)?)?
+            }
             _ => {
                 return Err(Problem::Form {
                     message: "1 validation error: either prompt or messages is needed".to_owned(),

@@ -13,6 +13,7 @@ use crate::ask::{Ask, Extras, OneOrMany, Wishes, messages as checked, parse};
 use crate::completions::{broken, events};
 use crate::problem::{Problem, json_answer};
 use crate::speech::Speech;
+use crate::tokenizer::ChatEnd;
 
 #[derive(Deserialize)]
 struct Body {
@@ -62,7 +63,7 @@ impl Body {
             stop: self.stop_sequences.map(OneOrMany::Many),
             ..self.wishes
         };
-        let prompt = app.settings.codec.chat(&all, self.tools.as_ref(), true)?;
+        let prompt = app.settings.codec.chat(&all, self.tools.as_ref(), ChatEnd::Answer)?;
         let extras = Extras {
             rank: envelope.rank,
             ..Extras::default()

@@ -16,6 +16,7 @@ use crate::ask::{Extras, Wishes, messages, parse};
 use crate::completions::{broken, events};
 use crate::problem::{Problem, json_answer};
 use crate::speech::Speech;
+use crate::tokenizer::ChatEnd;
 
 #[derive(Deserialize)]
 struct Body {
@@ -69,7 +70,7 @@ pub(crate) async fn responses(app: &Arc<App>, envelope: Envelope, body: &[u8]) -
         max_completion_tokens: told.max_output_tokens,
         ..body.wishes
     };
-    let prompt = app.settings.codec.chat(&all, told.tools.as_ref(), true)?;
+    let prompt = app.settings.codec.chat(&all, told.tools.as_ref(), ChatEnd::Answer)?;
     let extras = Extras {
         rank: envelope.rank,
         ..Extras::default()

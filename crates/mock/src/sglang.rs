@@ -157,6 +157,8 @@ pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
         "dp_size": engine.ranks,
         "max_total_num_tokens": u64::from(engine.blocks.0) * u64::from(engine.block_size.get()),
         "max_running_requests": engine.max_running,
+        "disable_radix_cache": false,
+        "enable_cache_report": true,
         "context_length": engine.max_model_len.0,
         "kv_events": kv_events,
     });
@@ -180,7 +182,35 @@ pub(crate) async fn load(State(app): State<Arc<App>>) -> Response {
     json_answer(StatusCode::OK, &json!(loads))
 }
 
-/// `/get_model_info`.
+/// `/v1/loads`: how busy each rank is, as SGLang says it now. Sections that can be asked for besides the first are not given.
+pub(crate) async fn loads(State(app): State<Arc<App>>) -> Response {
+    let engine = &app.settings.engine;
+    let size = u64::from(engine.block_size.get());
+    let load = |rank: u16| {
+        app.core.look(DpRank(rank), |load, _, _| {
+            let used = u64::from(load.blocks.active) * size;
+            json!({
+                "timestamp": crate::core::unix_seconds(),
+                "dp_rank": rank,
+                "num_running_reqs": load.running,
+                "num_waiting_reqs": load.waiting,
+                "num_waiting_uncached_tokens": load.waiting_tokens,
+                "num_used_tokens": used,
+                "num_total_tokens": used + load.waiting_tokens,
+                "max_total_num_tokens": u64::from(engine.blocks.0) * size,
+                "max_running_requests": engine.max_running,
+                "token_usage": load.blocks.usage(),
+            })
+        })
+    };
+    let loads: Vec<Value> = (0..engine.ranks).filter_map(load).collect();
+    json_answer(
+        StatusCode::OK,
+        &json!({"version": version_of(app.dialect()), "loads": loads}),
+    )
+}
+
+/// `/model_info`.
 pub(crate) async fn model_info(State(app): State<Arc<App>>) -> Response {
     let model = app.settings.model.as_str();
     json_answer(

@@ -149,7 +149,8 @@ impl Speaker {
         script.get(self.tokens.len()).copied().unwrap_or(token)
     }
 
-    /// The first text that ends it, among those that the new end of the text could complete.
+    /// The text that ends it, among those that the new end of the text could complete: the one that is complete first, and of
+    /// several the first in the list, as vLLM has it.
     fn stopped<'a>(&self, before: usize, stops: &'a [String]) -> Option<(&'a str, usize)> {
         let found = stops.iter().filter_map(|stop| {
             let mut from = before.saturating_sub(stop.len());
@@ -158,7 +159,7 @@ impl Speaker {
             }
             Some((stop.as_str(), from + self.text[from..].find(stop.as_str())?))
         });
-        found.min_by_key(|(_, at)| *at)
+        found.min_by_key(|(stop, at)| at + stop.len())
     }
 }
 

@@ -38,6 +38,18 @@ pub enum Codec {
     Model(Arc<Tokenizer>),
 }
 
+/// How a chat ends that is put together for an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChatEnd {
+    /// With the beginning of an answer.
+    #[default]
+    Answer,
+    /// With the end of the last message.
+    Message,
+    /// In the middle of the last message, which is to be continued.
+    Open,
+}
+
 /// The text of tokens that come one by one.
 #[derive(Clone, Debug)]
 pub struct Decoding {
@@ -119,26 +131,27 @@ impl Codec {
     }
 
     /// Puts a chat together: each message between its marks, tools before all, and the beginning of the answer.
-    pub fn chat(
-        &self,
-        messages: &[Value],
-        tools: Option<&Value>,
-        add_generation_prompt: bool,
-    ) -> Result<Vec<u32>, EncodeError> {
+    ///
+    /// **Invariant:** an open message of the assistant is, token by token, the beginning of an answer and then its text.
+    pub fn chat(&self, messages: &[Value], tools: Option<&Value>, end: ChatEnd) -> Result<Vec<u32>, EncodeError> {
         let mut chat = Chat {
             codec: self,
             tokens: Vec::new(),
         };
         if let Some(tools) = tools.filter(|tools| !tools.is_null()) {
-            chat.message("tools", &Value::String(tools.to_string()))?;
+            chat.begin("tools")?;
+            chat.text(&tools.to_string())?;
+            chat.end()?;
         }
-        for one in messages {
-            let role = one["role"].as_str().unwrap_or("user");
-            chat.message(role, &one["content"])?;
+        for (place, one) in messages.iter().enumerate() {
+            chat.begin(one["role"].as_str().unwrap_or("user"))?;
+            chat.content(&one["content"])?;
+            if end != ChatEnd::Open || place + 1 < messages.len() {
+                chat.end()?;
+            }
         }
-        if add_generation_prompt {
-            chat.mark(MESSAGE_START)?;
-            chat.text("assistant\n")?;
+        if end == ChatEnd::Answer {
+            chat.begin("assistant")?;
         }
         Ok(chat.tokens)
     }
@@ -180,15 +193,21 @@ struct Chat<'a> {
 }
 
 impl Chat<'_> {
-    fn message(&mut self, role: &str, content: &Value) -> Result<(), EncodeError> {
+    fn begin(&mut self, role: &str) -> Result<(), EncodeError> {
         self.mark(MESSAGE_START)?;
         self.text(role)?;
-        self.text("\n")?;
+        self.text("\n")
+    }
+
+    fn content(&mut self, content: &Value) -> Result<(), EncodeError> {
         match content {
-            Value::String(text) => self.text(text)?,
-            Value::Array(parts) => parts.iter().try_for_each(|one| self.part(one))?,
-            _ => {}
+            Value::String(text) => self.text(text),
+            Value::Array(parts) => parts.iter().try_for_each(|one| self.part(one)),
+            _ => Ok(()),
         }
+    }
+
+    fn end(&mut self) -> Result<(), EncodeError> {
         self.mark(MESSAGE_END)?;
         self.text("\n")
     }
@@ -269,8 +288,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn chat(messages: &[Value], tools: Option<&Value>, add_generation_prompt: bool) -> Vec<u32> {
-        Codec::Bytes.chat(messages, tools, add_generation_prompt).unwrap()
+    fn chat(messages: &[Value], tools: Option<&Value>, end: ChatEnd) -> Vec<u32> {
+        Codec::Bytes.chat(messages, tools, end).unwrap()
     }
 
     #[test]
@@ -285,9 +304,17 @@ mod tests {
     fn a_chat_begins_like_the_chat_before_it() {
         let first = [json!({"role": "user", "content": "hi"})];
         let both = [first[0].clone(), json!({"role": "assistant", "content": "yes"})];
-        let (short, long) = (chat(&first, None, false), chat(&both, None, true));
+        let (short, long) = (chat(&first, None, ChatEnd::Message), chat(&both, None, ChatEnd::Answer));
         assert!(long.starts_with(&short));
         assert_eq!(Codec::Bytes.decode(&short), "<|im_start|>user\nhi<|im_end|>\n");
+    }
+
+    #[test]
+    fn an_open_message_goes_on_where_an_answer_would() {
+        let first = [json!({"role": "user", "content": "hi"})];
+        let begun = [first[0].clone(), json!({"role": "assistant", "content": " ye"})];
+        let answer = chat(&first, None, ChatEnd::Answer);
+        assert_eq!(chat(&begun, None, ChatEnd::Open), [&answer[..], &bytes(" ye")].concat());
     }
 
     #[test]
@@ -297,7 +324,7 @@ mod tests {
             chat(
                 &[json!({"role": "user", "content": [{"type": "text", "text": "see"}, image]})],
                 None,
-                true,
+                ChatEnd::Answer,
             )
         };
         assert_eq!(with("a"), with("a"));
@@ -309,7 +336,13 @@ mod tests {
     fn tools_are_part_of_the_prompt() {
         let messages = [json!({"role": "user", "content": "hi"})];
         let tools = json!([{"type": "function"}]);
-        assert_ne!(chat(&messages, Some(&tools), true), chat(&messages, None, true));
-        assert_eq!(chat(&messages, Some(&Value::Null), true), chat(&messages, None, true));
+        assert_ne!(
+            chat(&messages, Some(&tools), ChatEnd::Answer),
+            chat(&messages, None, ChatEnd::Answer)
+        );
+        assert_eq!(
+            chat(&messages, Some(&Value::Null), ChatEnd::Answer),
+            chat(&messages, None, ChatEnd::Answer)
+        );
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Head {
     id: String,
     created: u64,
     pub(crate) manner: Manner,
+    /// Whose words they are, in a chat.
+    pub(crate) role: String,
     fingerprint: String,
 }
 
@@ -30,6 +32,7 @@ impl Head {
             id: format!("{prefix}-{}", envelope.id),
             created: crate::core::unix_seconds() as u64,
             manner,
+            role: "assistant".to_owned(),
             fingerprint: format!("{}-{}-mock", dialect.name(), version_of(dialect)),
         }
     }
@@ -88,7 +91,7 @@ impl Head {
             }
             Manner::Chat => {
                 let mut message = json!({
-                    "role": "assistant", "content": speaker.text, "refusal": null, "annotations": null,
+                    "role": self.role, "content": speaker.text, "refusal": null, "annotations": null,
                     "audio": null, "function_call": null, "reasoning": null,
                 });
                 if let Some(call) = &speech.ask.call {
@@ -106,7 +109,7 @@ impl Head {
     /// The beginning of an answer in a chat.
     pub(crate) fn role(&self, speech: &Speech, part: usize) -> Value {
         let choice = json!({
-            "index": part, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null,
+            "index": part, "delta": {"role": self.role, "content": ""}, "logprobs": null, "finish_reason": null,
         });
         let mut piece = self.piece(speech, &json!([choice]));
         piece["prompt_token_ids"] = json!(speech.ask.ids.then(|| speech.prompt_of(part)));

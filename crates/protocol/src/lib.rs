@@ -24,6 +24,8 @@ pub mod problem;
 mod session;
 pub mod splice;
 pub mod sse;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use ask::{Ask, BadBody, Delivery, Feature, Features, MaxOutput, Prompt, UsageAsked};
 pub use edit::{Editor, Passed, Plan, Wanted};

@@ -25,6 +25,6 @@ pub use labels::{
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{
-    AgentMetrics, DiscoveryMetrics, FeedMetrics, GatewayMetrics, IndexMetrics, IndexerMetrics, Metrics, TransportMetrics,
-    WireMetrics,
+    AgentMetrics, DiscoveryMetrics, FeedMetrics, GatewayMetrics, IndexMetrics, IndexerMetrics, Metrics,
+    TransportMetrics, WireMetrics,
 };

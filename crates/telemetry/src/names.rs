@@ -288,7 +288,16 @@ mod tests {
     use crate::MetricKind;
     use std::collections::BTreeSet;
 
-    const AREAS: &[&str] = &["agent", "discovery", "feed", "gateway", "index", "indexer", "transport", "wire"];
+    const AREAS: &[&str] = &[
+        "agent",
+        "discovery",
+        "feed",
+        "gateway",
+        "index",
+        "indexer",
+        "transport",
+        "wire",
+    ];
     const UNITS: &[&str] = &[
         "answers",
         "batches",

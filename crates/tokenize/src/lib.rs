@@ -11,21 +11,26 @@
 //!
 //! It knows no chat templates, and makes no connection: what is not in the folder is not there.
 
+mod anthropic;
 mod chat;
+mod completion;
+mod encode;
 mod error;
 mod folder;
 mod incremental;
 mod library;
 mod options;
 mod prompt;
+mod responses;
 mod template;
 mod tokenizer;
 mod truncate;
 
+pub use encode::{CacheUse, Encoding, Switched};
 pub use error::{EncodeError, LoadError, PromptError};
 pub use incremental::Incremental;
 pub use options::{
     CACHE_BYTES, Clock, ContentFormat, Dialect, IdleTools, PromptOptions, RequestTemplates, TemplateSource,
 };
-pub use prompt::{Cut, Media, Prompt, Prompter};
+pub use prompt::{ChatTemplate, Cut, Description, Media, Prompt, Prompter};
 pub use tokenizer::{Marks, Tokenizer};

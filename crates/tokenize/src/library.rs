@@ -3,6 +3,7 @@
 use crate::error::PromptError;
 use crate::folder::Folder;
 use crate::options::{ContentFormat, PromptOptions, TemplateSource};
+use crate::prompt::ChatTemplate;
 use crate::template::Template;
 
 /// Kinds of models whose prompts no template makes, by the names in their `config.json`.
@@ -94,6 +95,22 @@ impl Library {
             None => Err(PromptError::NoTemplate),
             Some(Ok(template)) => Ok(template),
             Some(Err(why)) => Err(PromptError::Template(why.clone())),
+        }
+    }
+
+    /// Whether what the system says later is put at the beginning, in bodies of `/v1/messages`.
+    pub fn wants_system_first(&self) -> bool {
+        [false, true]
+            .into_iter()
+            .any(|tools| self.choose(None, tools).is_ok_and(Template::wants_system_first))
+    }
+
+    /// What is known about the template of requests with or without tools.
+    pub fn describe(&self, tools: bool) -> ChatTemplate {
+        match self.choose(None, tools) {
+            Ok(template) if template.parts => ChatTemplate::Known(ContentFormat::Parts),
+            Ok(_) => ChatTemplate::Known(ContentFormat::Text),
+            Err(error) => ChatTemplate::None(error.to_string()),
         }
     }
 

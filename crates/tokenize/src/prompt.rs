@@ -1,15 +1,21 @@
 //! Which tokens does the engine see for this request?
 
+use std::fmt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use minijinja::Value as Seen;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::anthropic::{self, LaterSystem};
 use crate::chat::{self, Ask, Ending, Message, Placed};
+use crate::completion::{self, Given};
+use crate::encode::{CacheUse, Encoder, Encoding};
 use crate::error::{LoadError, PromptError};
 use crate::folder::Folder;
 use crate::library::Library;
-use crate::options::PromptOptions;
+use crate::options::{ContentFormat, Dialect, PromptOptions};
+use crate::responses;
 use crate::template::Template;
 use crate::tokenizer::{Marks, Tokenizer};
 use crate::truncate::Truncate;
@@ -61,13 +67,62 @@ pub struct Prompt {
     pub cut: Option<Cut>,
 }
 
+/// What is known about a chat template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChatTemplate {
+    /// There is one, which takes contents in this form.
+    Known(ContentFormat),
+    /// There is none that counts, and why.
+    None(String),
+}
+
+/// How prompts are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// How texts become tokens.
+    pub encoding: Encoding,
+    /// The template of chats without tools.
+    pub template: ChatTemplate,
+    /// The template of chats with tools.
+    pub template_with_tools: ChatTemplate,
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Encoding { cache, words } = self.encoding;
+        write!(
+            out,
+            "cache of segments: {cache}; word by word: {words}; chats: {}",
+            self.template
+        )?;
+        if self.template == self.template_with_tools {
+            return Ok(());
+        }
+        write!(out, "; chats with tools: {}", self.template_with_tools)
+    }
+}
+
+impl fmt::Display for ChatTemplate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(ContentFormat::Parts) => out.write_str("a template that takes parts"),
+            Self::Known(_) => out.write_str("a template that takes texts"),
+            Self::None(why) => write!(out, "none, as {why}"),
+        }
+    }
+}
+
 /// Makes prompts as an engine does. Shared by reference between threads.
 #[derive(Debug)]
 pub struct Prompter {
-    tokenizer: Tokenizer,
+    encoder: Encoder,
     library: Library,
     /// Names of special tokens, for templates.
     special: Vec<(String, String)>,
+    /// Whether what the system says later comes first in bodies of `/v1/messages`.
+    system_first: bool,
+    /// What a request without thinking asks for in bodies of `/v1/messages`. Found out when it is first needed.
+    disabled_effort: OnceLock<&'static str>,
     options: PromptOptions,
 }
 
@@ -77,9 +132,11 @@ impl Prompter {
         let read = Folder::read(folder)?;
         let library = Library::new(&read, &options);
         let special = read.special.clone();
-        let tokenizer = Tokenizer::of(read, folder)?;
+        let encoder = Encoder::new(Tokenizer::of(read, folder)?, options.cache_bytes);
         Ok(Self {
-            tokenizer,
+            encoder,
+            system_first: library.wants_system_first(),
+            disabled_effort: OnceLock::new(),
             library,
             special,
             options,
@@ -88,36 +145,93 @@ impl Prompter {
 
     /// The prompt of a body of `/v1/chat/completions`, or of `/tokenize` with messages.
     pub fn chat(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let ask = Ask::read(body, &self.options)?;
-        self.ask(&ask)
+        if let Some(tokens) = Ask::tokens(body)? {
+            return Ok(Prompt { tokens, cut: None });
+        }
+        self.ask(&Ask::read(body, &self.options)?)
     }
 
     /// The prompts of a body of `/v1/completions`: one, or as many as it has.
     pub fn completion(&self, body: &Value) -> Result<Vec<Prompt>, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("completions"))
+        let (given, truncate) = completion::prompts(body)?;
+        let prompt = |given| {
+            let tokens = match given {
+                Given::Text(text) => self.tokens(text, truncate)?,
+                Given::Tokens(mut tokens) => {
+                    truncate.apply(&mut tokens, (0, 0), &self.options)?;
+                    tokens
+                }
+            };
+            Ok(Prompt { tokens, cut: None })
+        };
+        given.into_iter().map(prompt).collect()
     }
 
     /// The prompt of a body of `/v1/messages`.
     pub fn messages(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("messages"))
+        if self.options.dialect == Dialect::Sglang {
+            return Err(PromptError::NotMirrored("messages in SGLang"));
+        }
+        let later = if self.system_first {
+            LaterSystem::First
+        } else {
+            LaterSystem::Stays
+        };
+        let effort = self.disabled_effort.get_or_init(|| self.effort_without_thinking());
+        self.chat(&anthropic::chat(body, later, effort)?)
     }
 
     /// The prompt of a body of `/v1/responses`.
     pub fn responses(&self, body: &Value) -> Result<Prompt, PromptError> {
-        let _ = body;
-        Err(PromptError::NotMirrored("responses"))
+        if self.options.dialect == Dialect::Sglang {
+            return Err(PromptError::NotMirrored("responses in SGLang"));
+        }
+        let (chat, truncate) = responses::chat(body)?;
+        if let Some(tokens) = Ask::tokens(&chat)? {
+            return Ok(Prompt { tokens, cut: None });
+        }
+        let mut ask = Ask::read(&chat, &self.options)?;
+        ask.truncate = truncate;
+        self.ask(&ask)
     }
 
     /// The tokens of a text.
     pub fn text(&self, text: &str, marks: Marks) -> Result<Vec<u32>, PromptError> {
-        Ok(self.tokenizer.encode(text, marks)?)
+        Ok(self.encoder.encode(text, marks)?)
     }
 
     /// What it encodes with.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        self.encoder.tokenizer()
+    }
+
+    /// How the cache of segments did so far.
+    pub fn cache_use(&self) -> CacheUse {
+        self.encoder.usage()
+    }
+
+    /// How prompts are made: what is mirrored, and what is off for which reason.
+    pub fn describe(&self) -> Description {
+        Description {
+            encoding: self.encoder.describe(),
+            template: self.library.describe(false),
+            template_with_tools: self.library.describe(true),
+        }
+    }
+
+    /// What stands for no thinking: `none`, unless the template refuses it or makes no difference.
+    fn effort_without_thinking(&self) -> &'static str {
+        let prompt = |effort: &str| {
+            let body = json!({"messages": [{"role": "user", "content": "Hi"}], "reasoning_effort": effort});
+            self.chat(&body).ok()
+        };
+        let Some(none) = prompt("none") else {
+            return "low";
+        };
+        let same = ["low", "medium", "high", "xhigh", "max"]
+            .into_iter()
+            .any(|effort| prompt(effort).as_ref() == Some(&none));
+        if same { "low" } else { "none" }
     }
 
     fn ask(&self, ask: &Ask<'_>) -> Result<Prompt, PromptError> {
@@ -182,7 +296,7 @@ impl Prompter {
                 };
                 text.truncate(at + instead.len());
             }
-            let tokens = self.tokenizer.encode(&text, ask.truncate.marks)?;
+            let tokens = self.encoder.encode(&text, ask.truncate.marks)?;
             kept = Some(match kept {
                 None => tokens,
                 Some(before) => {
@@ -199,8 +313,8 @@ impl Prompter {
     }
 
     fn tokens(&self, text: &str, truncate: Truncate) -> Result<Vec<u32>, PromptError> {
-        let mut tokens = self.tokenizer.encode(text, truncate.marks)?;
-        truncate.apply(&mut tokens, self.tokenizer.marks(), &self.options)?;
+        let mut tokens = self.encoder.encode(text, truncate.marks)?;
+        truncate.apply(&mut tokens, self.tokenizer().marks(), &self.options)?;
         Ok(tokens)
     }
 }

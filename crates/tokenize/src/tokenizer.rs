@@ -70,6 +70,11 @@ impl Tokenizer {
         Ok(encoded.get_ids().to_vec())
     }
 
+    /// What it is made of.
+    pub(crate) fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
+    }
+
     /// How many marks are put before and behind a text.
     pub fn marks(&self) -> (usize, usize) {
         self.marks

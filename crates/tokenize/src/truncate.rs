@@ -55,6 +55,11 @@ impl Truncate {
         }
     }
 
+    /// An answer of some length is expected.
+    pub fn with_answer(self) -> Self {
+        Self { answer: true, ..self }
+    }
+
     /// Whether anything may be cut off.
     pub fn cuts(self) -> bool {
         self.most != Most::All

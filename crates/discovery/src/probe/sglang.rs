@@ -11,6 +11,8 @@ use crate::ask::AskError;
 
 const NOT_SAID: &str = "its /server_info does not say it";
 
+const NO_EVENTS: &str = "its /server_info has no `kv_events`, which SGLang has from 0.5.13 on";
+
 /// `/server_info`. Whatever is of another kind than it was counts as not said.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -70,8 +72,7 @@ async fn info(worker: Asked<'_>) -> Result<Info, AskError> {
 
 impl Facts {
     fn take_info(&mut self, info: Info, url: &HttpUrl) {
-        let events = info.kv_events.filter(|events| !events.is_null());
-        let events: Option<Events> = events.and_then(|events| serde_json::from_value(events).ok());
+        let events: Option<Events> = serde_json::from_value(info.kv_events.clone().unwrap_or_default()).ok();
         self.version = info.version.as_deref().map(kept);
         let told = events.as_ref();
         // Blocks of events are what is hashed, where they differ from pages.
@@ -96,18 +97,13 @@ impl Facts {
         for (fact, _) in missing.into_iter().filter(|(_, is_missing)| *is_missing) {
             self.miss_because(fact, NOT_SAID);
         }
-        self.take_events(events, url);
-    }
-
-    fn take_events(&mut self, events: Option<Events>, url: &HttpUrl) {
-        let Some(events) = events else {
-            // It says null where nothing is published, and nothing at all before 0.5.13.
-            self.events = Some(EventSource::Nobody);
-            return;
-        };
-        match events.source(url) {
-            Ok(source) => self.events = Some(source),
-            Err(why) => self.miss_because("events", why),
+        match (events, info.kv_events) {
+            (None, None) => self.miss_because("events", NO_EVENTS),
+            (None, Some(_)) => self.events = Some(EventSource::Nobody),
+            (Some(events), _) => match events.source(url) {
+                Ok(source) => self.events = Some(source),
+                Err(why) => self.miss_because("events", why),
+            },
         }
     }
 }

@@ -166,15 +166,19 @@ impl Events {
         let (Some(endpoint), true, Some("zmq")) = (&self.endpoint, is_on, self.publisher.as_deref()) else {
             return Ok(EventSource::Nobody);
         };
-        // vLLM binds what stands for all interfaces, and local sockets; it connects to everything else.
-        let is_bound = endpoint.contains('*') || endpoint.contains("::") || endpoint.starts_with("ipc://");
+        let events = near(endpoint, url)?;
+        // vLLM binds what stands for all interfaces, and local sockets, and connects to everything else; but where it was left
+        // to choose a port it tells its own address. So an address that is not known to be its own may be ours or anybody's.
+        let is_bound = match &events {
+            Endpoint::Tcp { host, .. } => host == url.host(),
+            Endpoint::Ipc { .. } => true,
+        };
         if !is_bound {
             return Err(format!(
-                "its publisher connects to {}: say where with events=bind:tcp://...",
-                kept(endpoint)
+                "its publisher is at {events} or connects there, and does not say which: say events={events} or \
+                 events=bind:{events}"
             ));
         }
-        let events = near(endpoint, url)?;
         let replay = self.replay_endpoint.as_deref().map(|endpoint| near(endpoint, url));
         Ok(EventSource::Stream {
             events: EventsEndpoint {
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_connects_is_said() {
+    fn a_publisher_that_may_connect_is_said() {
         let events = |endpoint: &str| Events {
             enable_kv_cache_events: Some(true),
             publisher: Some("zmq".to_owned()),
@@ -238,8 +242,13 @@ mod tests {
             topic: None,
         };
         let why = events("tcp://router:5557").source(&url("http://a")).unwrap_err();
-        assert!(why.starts_with("its publisher connects to tcp://router:5557"), "{why}");
-        assert!(events("tcp://*:5557").source(&url("http://a")).is_ok());
+        assert!(
+            why.starts_with("its publisher is at tcp://router:5557 or connects there"),
+            "{why}"
+        );
+        for bound in ["tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://a:5557", "ipc:///run/x"] {
+            assert!(events(bound).source(&url("http://a")).is_ok(), "{bound}");
+        }
         let off = Events {
             publisher: Some("null".to_owned()),
             ..events("tcp://*:5557")

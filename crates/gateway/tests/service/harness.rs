@@ -54,10 +54,15 @@ impl Engine {
             .build()
             .expect("a runtime");
         let config = resolved(&[], &[&quick, more].concat()).config;
-        let service = runtime.block_on(homing_mock::Service::start(&config));
-        let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let place = service.places().remove(0);
-        runtime.spawn(async move { service.run(std::future::pending()).await });
+        // Whoever starts it may be a task, which must not wait for another runtime.
+        let started = std::thread::spawn(move || {
+            let service = runtime.block_on(homing_mock::Service::start(&config));
+            let service = service.unwrap_or_else(|error| panic!("{error}"));
+            let place = service.places().remove(0);
+            runtime.spawn(async move { service.run(std::future::pending()).await });
+            (place, runtime)
+        });
+        let (place, runtime) = started.join().expect("it starts");
         Self {
             place,
             runtime: Some(runtime),
@@ -157,7 +162,9 @@ impl Gateway {
         self.wait("workers", async || {
             let fleet = self.admin("/admin/fleet").await;
             let up = |worker: &&Value| worker["health"] == "up" || worker["health"] == "suspect";
-            fleet["workers"].as_array().is_some_and(|workers| workers.iter().filter(up).count() == count)
+            fleet["workers"]
+                .as_array()
+                .is_some_and(|workers| workers.iter().filter(up).count() == count)
         })
         .await;
     }
@@ -167,7 +174,8 @@ impl Gateway {
         self.wait("views", async || {
             let fleet = self.admin("/admin/fleet").await;
             let workers = fleet["workers"].as_array().cloned().unwrap_or_default();
-            let live = |worker: &&Value| worker["ranks"][0]["view"] == "live" || worker["ranks"][0]["view"] == "warming";
+            let live =
+                |worker: &&Value| worker["ranks"][0]["view"] == "live" || worker["ranks"][0]["view"] == "warming";
             workers.iter().filter(live).count() == count
         })
         .await;
@@ -220,7 +228,9 @@ impl Gateway {
 pub fn events(text: &str) -> Vec<Value> {
     let mut events: Vec<&str> = text.split("\n\n").filter(|event| !event.is_empty()).collect();
     assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
-    let parsed = events.iter().map(|event| event.strip_prefix("data: ").expect("an event"));
+    let parsed = events
+        .iter()
+        .map(|event| event.strip_prefix("data: ").expect("an event"));
     parsed
         .map(|event| serde_json::from_str(event).expect("it is JSON"))
         .collect()

@@ -1,5 +1,7 @@
 //! Does it carry requests to engines and answers back, whatever happens? Over real sockets, with mock engines.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
+
 mod faults;
 mod harness;
 mod operate;

@@ -17,14 +17,27 @@ fn stream(tokens: u32) -> Value {
 async fn without_a_worker_it_is_live_and_not_ready() {
     let gateway = Gateway::start(&["http://127.0.0.1:1,model=tiny,cache-view=none".to_owned()], &[]).await;
     let get = async |path: &str| {
-        let answer = gateway.client.get(format!("{}{path}", gateway.url)).send().await.unwrap();
+        let answer = gateway
+            .client
+            .get(format!("{}{path}", gateway.url))
+            .send()
+            .await
+            .unwrap();
         answer.status().as_u16()
     };
     assert_eq!((get("/live").await, get("/ready").await), (200, 503));
     let response = gateway.send("/v1/chat/completions", &stream(1)).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
-    let models: Value = gateway.client.get(format!("{}/v1/models", gateway.url)).send().await.unwrap().json().await.unwrap();
+    let models: Value = gateway
+        .client
+        .get(format!("{}/v1/models", gateway.url))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
     assert_eq!(models["data"], json!([]));
 }
 
@@ -43,23 +56,37 @@ async fn when_told_to_end_streams_are_finished_and_nothing_new_is_taken() {
     assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "length");
     assert!(!text_of(&events).is_empty());
     ended.await.unwrap();
-    let refused = gateway.client.post(format!("{}/v1/completions", gateway.url)).body("{}").send().await;
+    let refused = gateway
+        .client
+        .post(format!("{}/v1/completions", gateway.url))
+        .body("{}")
+        .send()
+        .await;
     assert!(refused.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_drained_gets_nothing_new_and_finishes_what_it_has() {
-    let engines = [Engine::start(&[("mock.speedup", "20")]), Engine::start(&[("mock.speedup", "20")])];
+    let engines = [
+        Engine::start(&[("mock.speedup", "20")]),
+        Engine::start(&[("mock.speedup", "20")]),
+    ];
     let gateway = Gateway::before(&engines, &[]).await;
     let mut response = gateway.send("/v1/chat/completions", &stream(60)).await;
     let home = response.headers()["x-homing-served-by"].to_str().unwrap().to_owned();
     let drain = async |verb: &str| {
-        let asked = gateway.client.post(format!("{}/admin/{verb}?worker={home}", gateway.admin));
+        let asked = gateway
+            .client
+            .post(format!("{}/admin/{verb}?worker={home}", gateway.admin));
         let answer: Value = asked.send().await.unwrap().json().await.unwrap();
         answer
     };
     let told = drain("drain").await;
-    assert_eq!((&told["draining"], &told["in_flight"]), (&json!(true), &json!(1)), "{told}");
+    assert_eq!(
+        (&told["draining"], &told["in_flight"]),
+        (&json!(true), &json!(1)),
+        "{told}"
+    );
     for _ in 0..6 {
         let other = gateway.send("/v1/chat/completions", &stream(2)).await;
         assert_ne!(other.headers()["x-homing-served-by"], home.as_str());
@@ -68,9 +95,14 @@ async fn a_worker_that_is_drained_gets_nothing_new_and_finishes_what_it_has() {
     while let Some(piece) = response.chunk().await.unwrap() {
         text.push_str(std::str::from_utf8(&piece).unwrap());
     }
-    assert_eq!(crate::harness::events(&text).last().unwrap()["choices"][0]["finish_reason"], "length");
+    assert_eq!(
+        crate::harness::events(&text).last().unwrap()["choices"][0]["finish_reason"],
+        "length"
+    );
     drain("undrain").await;
-    let back = gateway.send_with("/v1/chat/completions", &stream(2), &[("x-homing-worker", &home)]).await;
+    let back = gateway
+        .send_with("/v1/chat/completions", &stream(2), &[("x-homing-worker", &home)])
+        .await;
     assert_eq!(back.status(), 200);
 }
 
@@ -85,9 +117,17 @@ async fn workers_that_come_later_are_found_and_those_that_restart_are_used_again
     assert_eq!(gateway.send("/v1/chat/completions", &stream(1)).await.status(), 503);
     for _ in 0..2 {
         let mut engine = started_at(&port).await;
-        gateway.wait("an answer", async || gateway.send("/v1/chat/completions", &stream(1)).await.status() == 200).await;
+        gateway
+            .wait("an answer", async || {
+                gateway.send("/v1/chat/completions", &stream(1)).await.status() == 200
+            })
+            .await;
         engine.kill();
-        gateway.wait("its end", async || gateway.send("/v1/chat/completions", &stream(1)).await.status() != 200).await;
+        gateway
+            .wait("its end", async || {
+                gateway.send("/v1/chat/completions", &stream(1)).await.status() != 200
+            })
+            .await;
     }
 }
 

@@ -35,8 +35,14 @@ async fn a_stream_has_what_the_client_asked_for_and_no_more() {
     let plain = gateway.stream("/v1/chat/completions", &asked).await;
     for event in &plain {
         assert!(event.get("usage").is_none_or(Value::is_null), "{event}");
-        assert!(event["choices"].as_array().is_some_and(|choices| !choices.is_empty()), "{event}");
-        assert!(event["choices"][0].get("token_ids").is_none_or(Value::is_null), "{event}");
+        assert!(
+            event["choices"].as_array().is_some_and(|choices| !choices.is_empty()),
+            "{event}"
+        );
+        assert!(
+            event["choices"][0].get("token_ids").is_none_or(Value::is_null),
+            "{event}"
+        );
     }
     let mut asked = asked;
     asked["stream_options"] = json!({ "include_usage": true });
@@ -53,16 +59,31 @@ async fn every_protocol_of_the_engines_goes_through() {
     let engines = [Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[]).await;
     let completion = json!({ "model": "tiny", "prompt": "Once upon", "max_tokens": 4 });
-    assert_eq!(gateway.ok("/v1/completions", &completion).await["usage"]["completion_tokens"], 4);
-    let embeddings = gateway.ok("/v1/embeddings", &json!({ "model": "tiny", "input": "text" })).await;
+    assert_eq!(
+        gateway.ok("/v1/completions", &completion).await["usage"]["completion_tokens"],
+        4
+    );
+    let embeddings = gateway
+        .ok("/v1/embeddings", &json!({ "model": "tiny", "input": "text" }))
+        .await;
     assert!(embeddings["data"][0]["embedding"].is_array(), "{embeddings}");
     let responses = json!({ "model": "tiny", "input": "Hi", "max_output_tokens": 4 });
     assert_eq!(gateway.ok("/v1/responses", &responses).await["object"], "response");
     let messages = json!({ "model": "tiny", "max_tokens": 4, "messages": [{ "role": "user", "content": "Hi" }] });
     assert_eq!(gateway.ok("/v1/messages", &messages).await["type"], "message");
-    let tokens = gateway.ok("/tokenize", &json!({ "model": "tiny", "prompt": "Hi" })).await;
+    let tokens = gateway
+        .ok("/tokenize", &json!({ "model": "tiny", "prompt": "Hi" }))
+        .await;
     assert!(tokens["tokens"].is_array(), "{tokens}");
-    let models: Value = gateway.client.get(format!("{}/v1/models", gateway.url)).send().await.unwrap().json().await.unwrap();
+    let models: Value = gateway
+        .client
+        .get(format!("{}/v1/models", gateway.url))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
     assert_eq!(models["data"][0]["id"], "tiny");
 }
 
@@ -75,7 +96,8 @@ async fn several_answers_and_tools_go_through() {
     let answer = gateway.ok("/v1/chat/completions", &several).await;
     assert_eq!(answer["choices"].as_array().unwrap().len(), 3);
     let mut forced = chat("What is the weather?", 32);
-    forced["tools"] = json!([{ "type": "function", "function": { "name": "weather", "parameters": { "type": "object" } } }]);
+    forced["tools"] =
+        json!([{ "type": "function", "function": { "name": "weather", "parameters": { "type": "object" } } }]);
     forced["tool_choice"] = json!({ "type": "function", "function": { "name": "weather" } });
     let answer = gateway.ok("/v1/chat/completions", &forced).await;
     let called = &answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"];
@@ -86,40 +108,87 @@ async fn several_answers_and_tools_go_through() {
 async fn what_is_wrong_is_said_in_the_protocols_own_words() {
     let engines = [Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[("serve.max-request-bytes", "64KiB")]).await;
-    let (status, answer) = gateway.post("/v1/chat/completions", &json!({ "model": "huge", "messages": [] })).await;
-    assert_eq!((status, &answer["error"]["code"]), (404, &json!("model_not_found")), "{answer}");
-    let (status, answer) = gateway.post("/v1/messages", &json!({ "model": "huge", "messages": [], "max_tokens": 1 })).await;
+    let (status, answer) = gateway
+        .post("/v1/chat/completions", &json!({ "model": "huge", "messages": [] }))
+        .await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (404, &json!("model_not_found")),
+        "{answer}"
+    );
+    let (status, answer) = gateway
+        .post(
+            "/v1/messages",
+            &json!({ "model": "huge", "messages": [], "max_tokens": 1 }),
+        )
+        .await;
     assert_eq!((status, &answer["type"]), (404, &json!("error")), "{answer}");
-    let broken = gateway.client.post(format!("{}/v1/chat/completions", gateway.url)).body("{\"model\": ");
+    let broken = gateway
+        .client
+        .post(format!("{}/v1/chat/completions", gateway.url))
+        .body("{\"model\": ");
     let response = broken.send().await.unwrap();
     assert_eq!(response.status(), 400);
     assert!(response.headers().contains_key("x-homing-request-id"));
-    let (status, _) = gateway.post("/v1/completions", &json!({ "model": "tiny", "prompt": prompt(1, 70_000) })).await;
+    let (status, _) = gateway
+        .post(
+            "/v1/completions",
+            &json!({ "model": "tiny", "prompt": prompt(1, 70_000) }),
+        )
+        .await;
     assert_eq!(status, 413);
-    for path in ["/v1/load_lora_adapter", "/reset_prefix_cache", "/sleep", "/mock/faults", "/metrics"] {
+    for path in [
+        "/v1/load_lora_adapter",
+        "/reset_prefix_cache",
+        "/sleep",
+        "/mock/faults",
+        "/metrics",
+    ] {
         assert_eq!(gateway.post(path, &json!({})).await.0, 404, "{path}");
     }
-    let answer = gateway.client.get(format!("{}/v1/completions", gateway.url)).send().await.unwrap();
+    let answer = gateway
+        .client
+        .get(format!("{}/v1/completions", gateway.url))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), 405);
     // An engine's own refusal is passed on as it is.
-    let (status, answer) = gateway.post("/v1/completions", &json!({ "model": "tiny", "prompt": "x", "max_tokens": -3 })).await;
+    let (status, answer) = gateway
+        .post(
+            "/v1/completions",
+            &json!({ "model": "tiny", "prompt": "x", "max_tokens": -3 }),
+        )
+        .await;
     assert_eq!(status, 400, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_and_headers_arrive_and_ours_do_not() {
-    let (address, heard) = parrot().await;
+    let (address, written) = parrot().await;
     let workers = [format!("http://{address},model=tiny,cache-view=none")];
     let gateway = Gateway::start(&workers, &[("serve.policy", "round-robin")]).await;
     gateway.wait_workers(1).await;
-    let body = r#"{ "model":"tiny" , "homing": {"session": "s1"},"prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#;
+    let body =
+        r#"{ "model":"tiny" , "homing": {"session": "s1"},"prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#;
     let request = gateway.client.post(format!("{}/v1/completions?debug=1", gateway.url));
-    let request = request.header("x-mine", "1").header("x-homing-priority", "3").header("authorization", "Bearer secret");
-    let response = request.header("content-type", "application/json").body(body).send().await.unwrap();
+    let request = request
+        .header("x-mine", "1")
+        .header("x-homing-priority", "3")
+        .header("authorization", "Bearer secret");
+    let response = request
+        .header("content-type", "application/json")
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["x-theirs"], "2");
-    let (head, sent) = heard.lock().unwrap().last().cloned().unwrap();
-    assert_eq!(sent, r#"{ "model":"tiny" ,"prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#);
+    let (head, sent) = written.lock().unwrap().last().cloned().unwrap();
+    assert_eq!(
+        sent,
+        r#"{ "model":"tiny","prompt":"x","brand_new" : {"a":[1, 2]},"é":"\u00e9"}"#
+    );
     let head = head.to_lowercase();
     assert!(head.starts_with("post /v1/completions?debug=1 http/1.1\r\n"), "{head}");
     for line in ["x-mine: 1\r\n", "authorization: bearer secret\r\n", "x-request-id: "] {
@@ -128,27 +197,29 @@ async fn unknown_fields_and_headers_arrive_and_ours_do_not() {
     assert!(!head.contains("x-homing"), "{head}");
 }
 
-type Heard = std::sync::Arc<std::sync::Mutex<Vec<(String, String)>>>;
+type Written = std::sync::Arc<std::sync::Mutex<Vec<(String, String)>>>;
 
 /// A worker that writes down what it is sent.
-async fn parrot() -> (std::net::SocketAddr, Heard) {
+async fn parrot() -> (std::net::SocketAddr, Written) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let heard = Heard::default();
-    let told = heard.clone();
+    let written = Written::default();
+    let notes = written.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let told = told.clone();
+            let notes = notes.clone();
             tokio::spawn(async move {
                 let mut all = Vec::new();
                 loop {
                     let end = all.windows(4).position(|four| four == b"\r\n\r\n");
                     if let Some(end) = end {
                         let head = String::from_utf8_lossy(&all[..end + 4]).into_owned();
-                        let length = head.to_lowercase().split("content-length: ").nth(1).map_or(0, |rest| {
-                            rest.split("\r\n").next().unwrap().parse().unwrap()
-                        });
+                        let length = head
+                            .to_lowercase()
+                            .split("content-length: ")
+                            .nth(1)
+                            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
                         if all.len() >= end + 4 + length {
                             let body = String::from_utf8_lossy(&all[end + 4..end + 4 + length]).into_owned();
                             all.drain(..end + 4 + length);
@@ -158,7 +229,7 @@ async fn parrot() -> (std::net::SocketAddr, Heard) {
                                 "{}"
                             };
                             if head.starts_with("POST") {
-                                told.lock().unwrap().push((head, body));
+                                notes.lock().unwrap().push((head, body));
                             }
                             let answer = format!(
                                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-theirs: 2\r\ncontent-length: {}\r\n\r\n{answer}",
@@ -176,7 +247,7 @@ async fn parrot() -> (std::net::SocketAddr, Heard) {
             });
         }
     });
-    (address, heard)
+    (address, written)
 }
 
 #[tokio::test(flavor = "multi_thread")]

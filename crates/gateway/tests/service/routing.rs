@@ -16,18 +16,35 @@ async fn a_conversation_stays_where_its_prefix_is_and_predictions_are_right() {
     for conversation in 0..12 {
         let mut text = prompt(conversation, 640);
         let mut home: Option<String> = None;
+        let mut stored = 0;
         for turn in 0..4 {
+            // What an engine stored is told a moment later.
+            gateway
+                .wait("events", async || {
+                    let mut asked = completion(&text);
+                    asked["homing"] = json!({ "dry_run": true });
+                    let decided = gateway.ok("/v1/completions", &asked).await;
+                    decided["decision"]["chosen"]["blocks"][0].as_u64().unwrap() >= stored
+                })
+                .await;
             let response = gateway.send("/v1/completions", &completion(&text)).await;
             let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
             let (served_by, predicted) = (header("x-homing-served-by"), header("x-homing-cached-tokens"));
             let answer: Value = response.json().await.unwrap();
-            let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0);
-            assert_eq!(predicted, cached.to_string(), "conversation {conversation} turn {turn}: {answer}");
+            let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                .as_u64()
+                .unwrap_or(0);
+            assert_eq!(
+                predicted,
+                cached.to_string(),
+                "conversation {conversation} turn {turn}: {answer}"
+            );
             if let Some(home) = &home {
                 assert_eq!(*home, served_by, "conversation {conversation} turn {turn}");
                 assert!(cached >= 512, "{answer}");
             }
             home = Some(served_by);
+            stored = text.len() as u64 / 16;
             text.push_str(&prompt(1_000 + turn, 64));
         }
         homes.push(home.unwrap());
@@ -37,7 +54,11 @@ async fn a_conversation_stays_where_its_prefix_is_and_predictions_are_right() {
     assert_eq!(homes.len(), 3, "all workers have conversations: {homes:?}");
     let fleet = gateway.admin("/admin/fleet").await;
     for worker in fleet["workers"].as_array().unwrap() {
-        assert_eq!((&worker["truth"]["less"], &worker["truth"]["more"]), (&json!(0), &json!(0)), "{worker}");
+        assert_eq!(
+            (&worker["truth"]["less"], &worker["truth"]["more"]),
+            (&json!(0), &json!(0)),
+            "{worker}"
+        );
         assert!(worker["truth"]["equal"].as_u64().unwrap() > 0, "{worker}");
     }
 }
@@ -60,15 +81,26 @@ async fn hints_are_followed() {
         }
     }
     assert_eq!(served_by(&[("x-homing-labels", "zone=b")]).await, engines[1].url());
-    assert_eq!(served_by(&[("x-homing-excluded", &engines[1].url())]).await, engines[0].url());
+    assert_eq!(
+        served_by(&[("x-homing-exclude-workers", &engines[1].url())]).await,
+        engines[0].url()
+    );
     let mut in_body = completion("text");
     in_body["homing"] = json!({ "worker": engines[1].url(), "dry_run": true });
     let decided = gateway.ok("/v1/completions", &in_body).await;
     assert_eq!(decided["worker"], engines[1].url(), "{decided}");
     assert_eq!(decided["decision"]["policy"], "time", "{decided}");
-    let strange = gateway.send_with("/v1/completions", &completion("x"), &[("x-homing-nonsense", "1")]).await;
+    let strange = gateway
+        .send_with("/v1/completions", &completion("x"), &[("x-homing-nonsense", "1")])
+        .await;
     assert_eq!(strange.status(), 400);
-    let nobody = gateway.send_with("/v1/completions", &completion("x"), &[("x-homing-worker", "http://nobody:1")]).await;
+    let nobody = gateway
+        .send_with(
+            "/v1/completions",
+            &completion("x"),
+            &[("x-homing-worker", "http://nobody:1")],
+        )
+        .await;
     assert_eq!(nobody.status(), 400);
 }
 
@@ -77,7 +109,9 @@ async fn a_decision_can_be_read_afterwards() {
     let engines = [Engine::start(&[]), Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[]).await;
     let asked = completion(&prompt(7, 200));
-    let response = gateway.send_with("/v1/completions", &asked, &[("x-homing-explain", "1")]).await;
+    let response = gateway
+        .send_with("/v1/completions", &asked, &[("x-homing-explain", "1")])
+        .await;
     let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
     let (id, served_by) = (header("x-homing-request-id"), header("x-homing-served-by"));
     let explained: Value = serde_json::from_str(&header("x-homing-decision")).unwrap();
@@ -87,10 +121,16 @@ async fn a_decision_can_be_read_afterwards() {
     let decision = &kept["decisions"][0];
     assert_eq!(decision["tries"][0]["worker"], served_by, "{decision}");
     assert_eq!(decision["tokens_from"], "worker", "{decision}");
-    assert_eq!(decision["prompt_tokens"], decision["engine_prompt_tokens"], "{decision}");
+    assert_eq!(
+        decision["prompt_tokens"], decision["engine_prompt_tokens"],
+        "{decision}"
+    );
     assert_eq!(decision["end"], "served", "{decision}");
     assert_eq!(decision["tries"][0]["decision"], explained, "{decision}");
-    assert!(!kept.to_string().contains(&prompt(7, 16)), "no text of a prompt is kept");
+    assert!(
+        !kept.to_string().contains(&prompt(7, 16)),
+        "no text of a prompt is kept"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +148,9 @@ async fn requests_are_logged_so_that_they_can_be_replayed() {
     let text = std::fs::read_to_string(&log).unwrap();
     let records: Vec<homing_trace::LogRecord> = text
         .lines()
-        .map(|line| homing_trace::LogRecord::decode(line.as_bytes()).unwrap_or_else(|problem| panic!("{problem:?}: {line}")))
+        .map(|line| {
+            homing_trace::LogRecord::decode(line.as_bytes()).unwrap_or_else(|problem| panic!("{problem:?}: {line}"))
+        })
         .collect();
     assert_eq!(records.len(), 3, "{text}");
     for (record, turn) in records.iter().zip(1..) {
@@ -134,5 +176,11 @@ async fn engines_without_events_are_guessed_and_without_tokens_routed_by_load() 
     gateway.ok("/v1/messages", &messages).await;
     let last = gateway.admin("/admin/decisions?limit=1").await;
     assert_eq!(last["decisions"][0]["tokens_from"], "nobody", "{last}");
-    assert!(last["decisions"][0]["unknown"].as_str().unwrap().contains("no tokenizer"), "{last}");
+    assert!(
+        last["decisions"][0]["unknown"]
+            .as_str()
+            .unwrap()
+            .contains("no tokenizer"),
+        "{last}"
+    );
 }

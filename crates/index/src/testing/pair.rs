@@ -1,18 +1,18 @@
 //! Do they agree? An index and an oracle, fed the same.
 
-use std::collections::BTreeMap;
-
 use homing_domain::{
     BlockKey, CacheGroup, ClearScope, ContentHash, HashSeed, KeyHasher, Label, ListedParent, RankId, Removed, Stored,
     StoredBlock, Tier,
 };
 
-use super::{Oracle, Script, Step};
+use super::{Forgotten, Oracle, Script, Step};
 use crate::{Answer, Bug, Copies, Index, IndexConfig, Reader, Slot};
 
 /// Sequences in the small world, and blocks in each.
 const SEQUENCES: u8 = 6;
 const LENGTH: u8 = 24;
+/// Workers from this number on only fill slots.
+const FILLERS: u32 = 1000;
 
 /// The index answered otherwise than the oracle.
 #[derive(Clone, Debug)]
@@ -38,6 +38,9 @@ pub struct Pair {
     oracle: Oracle,
     ranks: Vec<Rank>,
     answer: Answer,
+    /// What is asked after every step, made when so many blocks had been placed.
+    queries: Vec<Vec<BlockKey>>,
+    placed: usize,
     bounded: bool,
 }
 
@@ -80,7 +83,7 @@ impl Pair {
         let mut index = Index::new(config);
         for filler in 0..u32::from(script.padding) {
             index
-                .add_rank(RankId::new(1000 + filler, 0), Copies::Counted)
+                .add_rank(RankId::new(FILLERS + filler, 0), Copies::Counted)
                 .expect("there are slots");
         }
         let mut oracle = Oracle::new(hasher, script.orphans);
@@ -106,6 +109,8 @@ impl Pair {
             oracle,
             ranks,
             answer: Answer::default(),
+            queries: queries(hasher),
+            placed: 0,
             bounded,
         }
     }
@@ -151,7 +156,7 @@ impl Pair {
                     group: CacheGroup(*group % 2),
                     ..self.stored(rank, *sequence, *from % LENGTH, *count % LENGTH)
                 };
-                self.store(rank, &stored);
+                self.store(rank, &stored)?;
             }
             Step::StoreStrange { rank, parent, blocks } => {
                 let blocks = blocks.iter().map(|(label, c)| StoredBlock {
@@ -159,7 +164,7 @@ impl Pair {
                     content: ContentHash(u64::from(*c % 4)),
                 });
                 let stored = Stored::plain(parent.map(strange), blocks.collect());
-                self.store(self.rank(*rank), &stored);
+                self.store(self.rank(*rank), &stored)?;
             }
             Step::Remove {
                 rank,
@@ -202,14 +207,25 @@ impl Pair {
         Ok(())
     }
 
-    fn store(&mut self, rank: usize, stored: &Stored) {
-        self.oracle.store(self.ranks[rank].id, stored);
+    fn store(&mut self, rank: usize, stored: &Stored) -> Result<(), String> {
         self.index
             .store(self.ranks[rank].slot, stored)
             .expect("the slot is live");
-        for (key, ranks) in self.index.take_forgotten() {
+        let refused = self.forget()?;
+        self.oracle.store_except(self.ranks[rank].id, stored, &refused);
+        Ok(())
+    }
+
+    /// What the index evicted for an event goes before the oracle hears of the event. Returns what was refused.
+    fn forget(&mut self) -> Result<Vec<(Label, BlockKey)>, String> {
+        let forgotten = self.index.take_forgotten();
+        if !self.bounded && forgotten != Forgotten::default() {
+            return Err(format!("{forgotten:?} although there is room"));
+        }
+        for (key, ranks) in forgotten.evicted {
             self.oracle.forget(key, &ranks);
         }
+        Ok(forgotten.refused)
     }
 
     fn remove(&mut self, rank: usize, removed: &Removed) -> Result<(), String> {
@@ -255,11 +271,12 @@ impl Pair {
             }
             let reader = other.reader();
             let mut answer = Answer::default();
-            for keys in self.queries() {
-                reader.lookup(&keys, &mut answer);
-                let expected = self.oracle.lookup(&keys)[&id];
+            let truth = self.oracle.truth();
+            for keys in &self.queries {
+                reader.lookup(keys, &mut answer);
+                let expected = truth.depths(id, keys);
                 let found = Tier::ALL.map(|tier| answer.depth(slot, tier).0);
-                if found != expected {
+                if Some(found) != expected {
                     return Err(format!("after a reinstallation {found:?} instead of {expected:?}"));
                 }
             }
@@ -282,80 +299,47 @@ impl Pair {
         let stored = self.stored(rank, sequence, 0, count);
         let draft = self.index.draft(id, copies).map_err(|error| error.to_string())?;
         self.index.store(draft, &stored).map_err(|error| error.to_string())?;
-        for (key, ranks) in self.index.take_forgotten() {
-            self.oracle.forget(key, &ranks);
-        }
+        let refused = self.forget()?;
         // Nobody sees the draft until it is published.
         self.check()?;
         self.index.publish(draft).map_err(|error| error.to_string())?;
-        let truncated = self
-            .index
-            .rank_stats(draft)
-            .map_err(|error| error.to_string())?
-            .truncated;
         self.ranks[rank].slot = draft;
         self.oracle.add_rank(id, copies);
-        if truncated {
-            // The draft was filled while the index was full: what it holds is what it says.
-            let listing = self.index.list(draft).map_err(|error| error.to_string())?;
-            for item in listing.items {
-                let parent = match item.parent {
-                    ListedParent::Label(label) => Some(label),
-                    ListedParent::Root | ListedParent::Key(_) => None,
-                };
-                self.oracle.store(id, &Stored::plain(parent, item.blocks));
-            }
-            self.oracle.mark_truncated(id);
-        } else {
-            self.oracle.store(id, &stored);
-        }
+        self.oracle.store_except(id, &stored, &refused);
         Ok(())
-    }
-
-    /// Whole sequences, and all prefixes of strange ones that exist.
-    fn queries(&self) -> Vec<Vec<BlockKey>> {
-        let mut queries: Vec<Vec<BlockKey>> = (0..SEQUENCES)
-            .map(|sequence| self.chain((0..LENGTH).map(|block| content(sequence, block))))
-            .collect();
-        for code in 0..64_u64 {
-            queries.push(self.chain((0..3).map(|digit| ContentHash(code >> (2 * digit) & 3))));
-        }
-        queries
-    }
-
-    fn chain(&self, contents: impl Iterator<Item = ContentHash>) -> Vec<BlockKey> {
-        let mut key = self.hasher.root();
-        contents
-            .map(|content| {
-                key = self.hasher.child(key, content);
-                key
-            })
-            .collect()
     }
 
     /// Every answer, every size and the index's own invariants.
     fn check(&mut self) -> Result<(), String> {
         self.index.verify()?;
         let truth = self.oracle.truth();
-        for keys in self.queries() {
-            let expected = truth.lookup(&keys);
-            self.reader.lookup(&keys, &mut self.answer);
-            let mut found: BTreeMap<RankId, [u32; Tier::COUNT]> = BTreeMap::new();
-            for (rank, slot) in self.answer.ranks().filter(|(rank, _)| rank.worker.0 < 1000) {
-                found.insert(rank, Tier::ALL.map(|tier| self.answer.depth(slot, tier).0));
-            }
-            if found != expected || !self.answer.is_settled() {
-                return Err(format!("found {found:?} instead of {expected:?}"));
+        if self.placed != self.oracle.placed() {
+            self.placed = self.oracle.placed();
+            self.queries = queries(self.hasher);
+            self.queries.extend(self.oracle.sequences());
+        }
+        self.reader.lookup(&[], &mut self.answer);
+        let ranks = self.answer.ranks().filter(|(rank, _)| rank.worker.0 < FILLERS);
+        let mut ranks: Vec<(RankId, Slot)> = ranks.collect();
+        ranks.sort_unstable_by_key(|(rank, _)| *rank);
+        let expected = truth.lookup(&[]);
+        if !ranks.iter().map(|(rank, _)| rank).eq(expected.keys()) {
+            return Err(format!("there are {ranks:?} instead of {expected:?}"));
+        }
+        for keys in &self.queries {
+            self.reader.lookup(keys, &mut self.answer);
+            for (rank, slot) in &ranks {
+                let found = Tier::ALL.map(|tier| self.answer.depth(*slot, tier).0);
+                let expected = truth.depths(*rank, keys);
+                if Some(found) != expected || !self.answer.is_settled() {
+                    return Err(format!("{rank}: found {found:?} instead of {expected:?} of {keys:?}"));
+                }
             }
         }
         for rank in &self.ranks {
             let Ok(stats) = self.index.rank_stats(rank.slot) else {
                 continue;
             };
-            // What an event evicts and then rebinds is a loss to the index, which evicts first, and none to the oracle.
-            if self.bounded && stats.truncated {
-                self.oracle.mark_truncated(rank.id);
-            }
             let (orphans, truncated) = (self.oracle.orphans(rank.id), self.oracle.is_truncated(rank.id));
             if (stats.orphans as usize, stats.truncated) != (orphans, truncated) {
                 return Err(format!(
@@ -366,6 +350,27 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// Whole sequences, and all prefixes of strange ones that are near the root.
+fn queries(hasher: KeyHasher) -> Vec<Vec<BlockKey>> {
+    let mut queries: Vec<Vec<BlockKey>> = (0..SEQUENCES)
+        .map(|sequence| chain(hasher, (0..LENGTH).map(|block| content(sequence, block))))
+        .collect();
+    for code in 0..64_u64 {
+        queries.push(chain(hasher, (0..3).map(|digit| ContentHash(code >> (2 * digit) & 3))));
+    }
+    queries
+}
+
+fn chain(hasher: KeyHasher, contents: impl Iterator<Item = ContentHash>) -> Vec<BlockKey> {
+    let mut key = hasher.root();
+    contents
+        .map(|content| {
+            key = hasher.child(key, content);
+            key
+        })
+        .collect()
 }
 
 /// Sequences share prefixes: 0 and 1 the first 5 blocks, 2 and 3 the first 11, 4 and 0 the first 14.

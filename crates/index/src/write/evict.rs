@@ -2,11 +2,10 @@
 //! since it last came by loses blocks from its end, as many as are needed, down to the last one that another run
 //! follows. Every rank that held one of them is marked truncated: its view is a lower bound from then on.
 
-use homing_domain::BlockKey;
-#[cfg(any(test, feature = "testing"))]
-use homing_domain::RankId;
+use homing_domain::{BlockKey, Label};
 
 use super::Place;
+use crate::bugs::planted;
 use crate::index::Index;
 use crate::record::RunId;
 #[cfg(any(test, feature = "testing"))]
@@ -38,7 +37,12 @@ impl Index {
     /// Forgets up to `count` blocks from the end of a run, on all ranks.
     fn evict_tail(&mut self, run: RunId, count: usize) {
         let len = self.len_of(run);
-        let start = len.saturating_sub(count).max(self.runs.meta(run).kid_reach as usize);
+        let followed = if planted!(self.config, InnerBlockEvicted) {
+            0
+        } else {
+            self.runs.meta(run).kid_reach as usize
+        };
+        let start = len.saturating_sub(count).max(followed);
         if start == len {
             return;
         }
@@ -49,7 +53,7 @@ impl Index {
                 if !self.slots.info(slot).details.contains_key(&run) {
                     self.slots.info_mut(slot).blocks -= u64::from(cuts[0] - kept[0]);
                 }
-                self.slots.info_mut(slot).truncated = true;
+                self.slots.info_mut(slot).truncated |= !planted!(self.config, EvictionUnmarked);
                 self.set_cuts(run, slot, kept);
             }
         }
@@ -88,11 +92,11 @@ impl Index {
         }
     }
 
-    /// Notes which ranks are about to lose which blocks.
+    /// Notes which ranks are about to lose which blocks, the last of the run first.
     #[cfg(any(test, feature = "testing"))]
     fn log_tail(&mut self, run: RunId, start: usize) {
         let slots: Vec<usize> = self.slots.in_state(SlotState::Live).collect();
-        for offset in start..self.len_of(run) {
+        for offset in (start..self.len_of(run)).rev() {
             let place = Place {
                 run,
                 offset: offset as u16,
@@ -106,7 +110,7 @@ impl Index {
                 .filter(holds)
                 .map(|slot| self.slots.info(*slot).rank)
                 .collect();
-            self.evicted_log.push((self.depth_of(place), self.key_at(place), ranks));
+            self.forgotten.evicted.push((self.key_at(place), ranks));
         }
     }
 
@@ -114,25 +118,20 @@ impl Index {
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
     fn log_tail(&mut self, _run: RunId, _start: usize) {}
 
-    /// Notes that a block which came to a slot was not kept.
+    /// Notes that a block which came, or waited for one that came, was not kept.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn log_refused(&mut self, slot: usize, key: BlockKey, depth: u32) {
-        let info = self.slots.info(slot);
-        if info.state == SlotState::Live {
-            self.evicted_log.push((depth, key, vec![info.rank]));
-        }
+    pub(crate) fn log_refused(&mut self, label: Label, key: BlockKey) {
+        self.forgotten.refused.push((label, key));
     }
 
-    /// Notes that a block which came to a slot was not kept: tests look at it.
+    /// Notes that a block which came, or waited for one that came, was not kept: tests look at it.
     #[cfg(not(any(test, feature = "testing")))]
     #[expect(clippy::unused_self, reason = "the log exists in tests only")]
-    pub(crate) fn log_refused(&mut self, _slot: usize, _key: BlockKey, _depth: u32) {}
+    pub(crate) fn log_refused(&mut self, _label: Label, _key: BlockKey) {}
 
-    /// The blocks that ranks lost because the index was full, deepest first, since this was last asked.
+    /// What was forgotten because the index was full, since this was last asked.
     #[cfg(any(test, feature = "testing"))]
-    pub fn take_forgotten(&mut self) -> Vec<(BlockKey, Vec<RankId>)> {
-        let mut forgotten = std::mem::take(&mut self.evicted_log);
-        forgotten.sort_by_key(|(depth, _, _)| std::cmp::Reverse(*depth));
-        forgotten.into_iter().map(|(_, key, ranks)| (key, ranks)).collect()
+    pub fn take_forgotten(&mut self) -> crate::testing::Forgotten {
+        std::mem::take(&mut self.forgotten)
     }
 }

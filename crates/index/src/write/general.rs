@@ -79,8 +79,7 @@ impl Index {
         if placed == 0 {
             self.slots.info_mut(slot).truncated = true;
             outcome.forgotten += 1;
-            let depth = self.depth_of(parent) + 1;
-            self.forget_orphans_under(slot, label, key, depth);
+            self.forget_with_orphans(slot, label, key);
             return None;
         }
         let stretch = self.work.stretches[0];
@@ -101,24 +100,17 @@ impl Index {
         Some(place)
     }
 
-    /// There was no room for an orphan that could have joined: it is forgotten, with all that waits for it.
-    fn forget_orphans_under(&mut self, slot: usize, label: Label, key: BlockKey, depth: u32) {
-        let mut forgotten = vec![(label, key, depth)];
-        let mut next = 0;
-        while let Some((label, key, depth)) = forgotten.get(next).copied() {
-            let hasher = self.config.hasher;
+    /// There was no room for a block: it is forgotten, with all that waits for it.
+    pub(crate) fn forget_with_orphans(&mut self, slot: usize, label: Label, key: BlockKey) {
+        let hasher = self.config.hasher;
+        let mut forgotten = vec![(label, key)];
+        while let Some((label, key)) = forgotten.pop() {
+            self.log_refused(label, key);
             let orphans = &mut self.slots.info_mut(slot).orphans;
             let mut children = orphans.take_children(Awaited::Label(label));
             children.extend(orphans.take_children(Awaited::Key(key)));
-            forgotten.extend(
-                children
-                    .into_iter()
-                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content), depth + 1)),
-            );
-            next += 1;
-        }
-        for (_, key, depth) in forgotten {
-            self.log_refused(slot, key, depth);
+            let keyed = children.into_iter();
+            forgotten.extend(keyed.map(|(label, orphan)| (label, hasher.child(key, orphan.content))));
         }
     }
 

@@ -30,12 +30,23 @@ impl Index {
             };
             let found = match self.resolve(slot, *label) {
                 Some(place) => self.unhold(slot, place, holding),
-                None => self.slots.info_mut(slot).orphans.remove(holding),
+                None => self.remove_unplaced(slot, holding),
             };
             unknown += u32::from(!found);
         }
         self.publish_details(slot);
         unknown
+    }
+
+    /// Takes a copy of an orphan away. Says whether there was one. The label is given up even if the block was never heard
+    /// of, or forgotten.
+    fn remove_unplaced(&mut self, slot: usize, holding: Holding) -> bool {
+        let orphans = &mut self.slots.info_mut(slot).orphans;
+        let found = orphans.remove(holding);
+        if !planted!(self.config, LabelOutlivesBlock) {
+            orphans.give_up(holding.label);
+        }
+        found
     }
 
     /// If the slot simply holds fewer leading blocks of each run after this, does it and returns how many labels named

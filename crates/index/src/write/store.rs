@@ -30,7 +30,8 @@ impl Index {
         if planted!(self.config, OrphanAtRoot) {
             return self.store_after(slot, None, blocks, kind, outcome);
         }
-        self.store_without_parent(slot, Awaited::Label(label), blocks, kind, outcome);
+        let awaited = self.slots.info(slot).orphans.awaited_after(label, &self.config.hasher);
+        self.store_without_parent(slot, awaited, blocks, kind, outcome);
     }
 
     /// The parent is known: `None` is the beginning of a sequence.
@@ -42,7 +43,7 @@ impl Index {
         kind: Kind,
         outcome: &mut StoreOutcome,
     ) {
-        self.chain_keys(parent, blocks);
+        let parent_key = self.chain_keys(parent, blocks);
         let (new, placed) = self.lay(parent, blocks);
         outcome.new_blocks += new as u32;
         // Before anybody is said to hold the new runs, readers must be able to find them.
@@ -74,19 +75,21 @@ impl Index {
         }
         self.work.stretches = stretches;
         if placed < blocks.len() {
-            self.refuse(slot, parent, blocks, placed, outcome);
+            self.refuse(slot, parent_key, (blocks, placed), kind, outcome);
         }
     }
 
-    /// The chain keys of blocks after `parent`, into the workspace.
-    fn chain_keys(&mut self, parent: Option<Place>, blocks: &[StoredBlock]) {
+    /// The chain keys of blocks after `parent`, into the workspace. Returns the key that they follow.
+    fn chain_keys(&mut self, parent: Option<Place>, blocks: &[StoredBlock]) -> BlockKey {
         let hasher = self.config.hasher;
-        let mut key = parent.map_or(hasher.root(), |place| self.key_at(place));
+        let parent_key = parent.map_or(hasher.root(), |place| self.key_at(place));
+        let mut key = parent_key;
         self.work.keys.clear();
         self.work.keys.extend(blocks.iter().map(|block| {
             key = hasher.child(key, block.content);
             key.0
         }));
+        parent_key
     }
 
     /// Whether the slot simply holds more leading blocks after this: the case that must be fast.
@@ -152,50 +155,49 @@ impl Index {
                     info.truncated = true;
                 }
             }
-            parent = Awaited::Label(block.label);
+            parent = info.orphans.awaited_after(block.label, &self.config.hasher);
         }
     }
 
-    /// There was no room for the blocks from `placed` on. What waits for them is forgotten with them.
+    /// There was no room for the block at `placed`: it is forgotten, and so are those that follow it. Each takes along what
+    /// waits for it before the next one's turn comes, because a label that waits for one may be given to a later one.
     fn refuse(
         &mut self,
         slot: usize,
-        parent: Option<Place>,
-        blocks: &[StoredBlock],
-        placed: usize,
+        parent_key: BlockKey,
+        (blocks, placed): (&[StoredBlock], usize),
+        kind: Kind,
         outcome: &mut StoreOutcome,
     ) {
-        let hasher = self.config.hasher;
-        outcome.forgotten += (blocks.len() - placed) as u32;
         self.slots.info_mut(slot).truncated = true;
-        let mut key = parent.map_or(hasher.root(), |place| self.key_at(place));
-        let first = parent.map_or(0, |place| self.depth_of(place) + 1);
-        let mut refused: Vec<(Label, BlockKey, u32)> = Vec::new();
-        for (index, block) in blocks.iter().enumerate() {
-            let child = hasher.child(key, block.content);
-            if index >= placed {
-                refused.push((block.label, child, first + index as u32));
-            }
-            key = child;
+        let hasher = self.config.hasher;
+        let mut key = parent_key;
+        let mut refused: Vec<(Label, BlockKey)> = Vec::new();
+        for block in blocks {
+            key = hasher.child(key, block.content);
+            refused.push((block.label, key));
         }
-        let mut next = 0;
-        while let Some((label, key, depth)) = refused.get(next).copied() {
-            // A label that was to name a refused block names nothing any more.
-            self.forget_label(slot, label);
-            let orphans = &mut self.slots.info_mut(slot).orphans;
-            let mut children = orphans.take_children(Awaited::Label(label));
-            children.extend(orphans.take_children(Awaited::Key(key)));
-            refused.extend(
-                children
-                    .into_iter()
-                    .map(|(label, orphan)| (label, hasher.child(key, orphan.content), depth + 1)),
-            );
-            next += 1;
+        refused.drain(..placed);
+        if planted!(self.config, RefusedOutOfTurn) {
+            refused.reverse();
+        }
+        for (label, key) in refused {
+            match self.resolve(slot, label) {
+                // The slot held it all along, behind a hole: what comes after it may be held too, so it is no leaf.
+                Some(place) if self.key_at(place) == key => {
+                    self.place_one(slot, place, (kind.of(label), kind.copies), outcome);
+                }
+                _ => {
+                    outcome.forgotten += 1;
+                    // A label that was to name a refused block names nothing any more.
+                    if !planted!(self.config, RefusedLabelKept) {
+                        self.forget_label(slot, label);
+                    }
+                    self.forget_with_orphans(slot, label, key);
+                }
+            }
         }
         self.publish_details(slot);
-        for (_, key, depth) in refused {
-            self.log_refused(slot, key, depth);
-        }
     }
 
     /// Where the block is that this slot calls `label`.

@@ -38,11 +38,6 @@ impl Index {
         BlockKey(self.blocks_of(place.run).0[place.offset as usize].load(Ordering::Relaxed))
     }
 
-    /// How many blocks come before this one in its sequence.
-    pub(crate) fn depth_of(&self, place: Place) -> u32 {
-        self.runs.meta(place.run).depth + u32::from(place.offset)
-    }
-
     /// The run's own label of a block.
     #[inline]
     pub(crate) fn label_at(&self, place: Place) -> Label {

@@ -26,6 +26,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
 /// What is known of a rank.
 struct Rank {
     labels: String,
+    block_size: u32,
     load: Load,
     adapters: AdapterUse,
     tally: Tally,
@@ -84,6 +85,7 @@ fn seen(app: &App, rank: DpRank) -> Option<Rank> {
     };
     app.core.look(rank, |load, adapters, tally| Rank {
         labels,
+        block_size: app.settings.engine.block_size.get(),
         load: *load,
         adapters: adapters.clone(),
         tally: tally.clone(),

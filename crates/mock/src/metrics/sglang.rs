@@ -25,7 +25,9 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "sglang:num_used_tokens",
         help: "The number of used tokens.",
         kind: "gauge",
-        series: &[("", |rank| f64::from(rank.load.blocks.active))],
+        series: &[("", |rank| {
+            f64::from(rank.load.blocks.active) * f64::from(rank.block_size)
+        })],
     },
     Family {
         name: "sglang:cache_hit_rate",

@@ -2,6 +2,7 @@
 
 mod api;
 mod blocks;
+mod continued;
 mod events;
 mod faults;
 mod mock;

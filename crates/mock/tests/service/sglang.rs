@@ -41,6 +41,11 @@ async fn it_says_where_its_events_are_and_how_busy_it_is() {
     );
     let load = mock.get_json("/get_load").await;
     assert_eq!((load.as_array().unwrap().len(), &load[1]["dp_rank"]), (2, &json!(1)));
+    let loads = mock.get_json("/v1/loads?include=core").await;
+    assert_eq!(
+        (&loads["loads"][1]["dp_rank"], &loads["loads"][1]["num_running_reqs"]),
+        (&json!(1), &json!(0))
+    );
     let (status, error) = mock.post("/v1/completions", &json!({"prompt": ""})).await;
     assert_eq!((status, &error["object"]), (400, &json!("error")));
     assert!(mock.get("/metrics").await.contains("sglang:token_usage{"));

@@ -17,6 +17,9 @@ use crate::endpoint::Endpoint;
 use crate::heard::{Head, Heard, Usage};
 use crate::json::Limits;
 
+/// The longest part of a text that is said again to begin at a space, in bytes.
+const LONGEST_WORD: usize = 128;
+
 /// What an engine says of an answer that it gave up.
 const ABORTED: &str = "abort";
 
@@ -334,8 +337,12 @@ fn boundary(text: &str, ask: &Ask, kept_back: usize) -> usize {
     if kept_back == 0 || !ask.has(Feature::Greedy) {
         return text.len();
     }
-    let last_word = text.trim_end_matches(|letter: char| !letter.is_whitespace());
-    last_word.trim_end().len()
+    let before = text.trim_end_matches(|letter: char| !letter.is_whitespace()).trim_end();
+    // What is written without spaces has short tokens; all of it would be too much to say again.
+    if text.len() - before.len() > LONGEST_WORD {
+        return text.len();
+    }
+    before.len()
 }
 
 /// Whether a text is in the middle of thoughts, as models write them that nobody parses.

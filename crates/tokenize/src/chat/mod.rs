@@ -18,8 +18,8 @@ use crate::options::{Dialect, IdleTools, PromptOptions, RequestTemplates};
 use crate::template::value;
 use crate::truncate::Truncate;
 
-pub(crate) use messages::{Message, consolidated, messages};
-pub(crate) use parts::{Content, Part, Placed};
+pub(crate) use messages::{BILLING, Message, messages};
+pub(crate) use parts::Placed;
 
 /// What is added to the last message so that its end is found in the text.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -50,6 +50,20 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
+    /// The tokens that come with a body, which engines then take instead of a text.
+    pub fn tokens(body: &Json) -> Result<Option<Vec<u32>>, PromptError> {
+        let given = &body["kv_transfer_params"]["prompt_token_ids"];
+        let media = || {
+            let contents = body["messages"].as_array().into_iter().flatten();
+            let parts = contents.filter_map(|message| message["content"].as_array()).flatten();
+            parts.filter(|part| part.is_object()).any(|part| !parts::is_text(part))
+        };
+        match given {
+            Json::Array(list) if body["echo"] != true && !media() => crate::completion::tokens(list).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Reads the body of a chat.
     pub fn read(body: &'a Json, options: &PromptOptions) -> Result<Self, PromptError> {
         let body = object(body, "the body")?;

@@ -173,6 +173,20 @@ fn joined(parts: &[Part]) -> String {
     texts.join("\n")
 }
 
+/// Whether a part is a text, or names a tool.
+pub(super) fn is_text(part: &Json) -> bool {
+    let texts = [
+        "text",
+        "input_text",
+        "output_text",
+        "refusal",
+        "thinking",
+        "tool_reference",
+    ];
+    let kind = part["type"].as_str();
+    kind.is_none_or(|kind| texts.contains(&kind)) && !MEDIA.iter().any(|(name, _)| part.get(*name).is_some())
+}
+
 /// A part of a request; nothing for one that has no text and needs none.
 pub(super) fn part(part: &Json) -> Result<Option<Part>, PromptError> {
     if let Json::String(text) = part {

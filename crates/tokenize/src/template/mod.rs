@@ -48,6 +48,8 @@ pub(crate) struct Template {
     pub parts: bool,
     /// Whether it knows the role `developer`.
     pub developer: bool,
+    /// Whether it marks what a model said.
+    tagged: bool,
 }
 
 impl Template {
@@ -56,13 +58,15 @@ impl Template {
         if source.len() > LONGEST_TEMPLATE {
             return Err(format!("it has more than {LONGEST_TEMPLATE} bytes"));
         }
-        let source = without_generation_tags(source);
+        let given = source;
+        let source = without_generation_tags(given);
         let mut environment = environment().map_err(|error| error.to_string())?;
         environment
             .add_template_owned(NAME, source.clone())
             .map_err(|error| error.to_string())?;
         Ok(Self {
             parts: detect::loops_over_parts(&source),
+            tagged: source != given,
             developer: source.contains("\"developer\"") || source.contains("'developer'"),
             environment,
             source,
@@ -74,13 +78,25 @@ impl Template {
         self.source.contains(word)
     }
 
+    /// Whether it wants all that the system says at the beginning: it then refuses a later message of the system, or
+    /// needs what an engine does not give it when it asks.
+    pub fn wants_system_first(&self) -> bool {
+        let message = |role: &str| Value::from_pairs([("role", role), ("content", "t")]);
+        let messages: Value = ["system", "user", "system", "user"].map(message).into_iter().collect();
+        let context = [("messages", messages), ("add_generation_prompt", Value::from(false))];
+        self.tagged || self.run(Value::from_pairs(context)).is_err()
+    }
+
     /// The text of a conversation. The clock is asked once at most.
     pub fn render(&self, context: Vec<(String, Value)>, clock: &Clock) -> Result<String, PromptError> {
         let clock = clock.clone();
         let now = OnceLock::new();
         let strftime = move |format: &str| date::strftime(*now.get_or_init(|| clock.now()), format);
         let today = ("strftime_now".to_owned(), Value::from_function(strftime));
-        let context = Value::from_pairs(std::iter::once(today).chain(context));
+        self.run(Value::from_pairs(std::iter::once(today).chain(context)))
+    }
+
+    fn run(&self, context: Value) -> Result<String, PromptError> {
         let mut text = Bounded::default();
         // The engine of templates indexes without looking in places, and no request may take the process down.
         let rendered = catch_unwind(AssertUnwindSafe(|| {
@@ -210,7 +226,7 @@ fn print(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(
 
 fn trim(value: &Value, letters: Option<&str>) -> Result<Value, Error> {
     let text = python::text(value)?;
-    let wanted = |letter: char| letters.map_or_else(|| methods::is_space(letter), |letters| letters.contains(letter));
+    let wanted = |letter: char| letters.map_or_else(|| is_space(letter), |letters| letters.contains(letter));
     Ok(Value::from(text.trim_matches(wanted)))
 }
 

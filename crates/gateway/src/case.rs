@@ -1,0 +1,268 @@
+//! What is the router asked for a request? Its model, its tokens, and what its client wants.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use homing_domain::{CacheSalt, Prompt as Keyed, RequestId, Tokens, WorkerId};
+use homing_profile::{Millis, Time};
+use homing_protocol::{Ask, Continuation, Endpoint, Feature as Asks, Hints, MaxOutput, Problem, Switch, Wanted};
+use homing_router::Question;
+use homing_scheduler::queue::Tenant;
+use homing_scheduler::{CacheUse, Label, Overrides, Pin, Wanted as Who};
+use homing_telemetry::{RequestEnd, TokenSource};
+use homing_wire::Dialect;
+use hyper::HeaderMap;
+
+use crate::gateway::Gateway;
+use crate::lane::Lane;
+use crate::pool::Pool;
+use crate::refusal::Refuse;
+use crate::table::{Served, Table};
+use crate::tokens::{self, From, Known};
+use crate::truth::Feature;
+use crate::worker::Worker;
+
+/// A request that was read.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) began: Instant,
+    pub(crate) id: RequestId,
+    pub(crate) endpoint: Endpoint,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// A request that was understood.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) gateway: &'a Arc<Gateway>,
+    pub(crate) table: &'a Table,
+    pub(crate) arrived: &'a Arrived,
+    pub(crate) ask: &'a Ask,
+    pub(crate) hints: &'a Hints,
+    /// The name that the client uses, or would use.
+    pub(crate) model: &'a str,
+    pub(crate) served: &'a Served,
+}
+
+/// What a request asks for.
+pub(crate) fn served<'a>(table: &'a Table, ask: &Ask) -> Result<(&'a str, &'a Served), Refuse> {
+    if table.workers.is_empty() {
+        return Err(Refuse::unavailable("no worker takes requests yet"));
+    }
+    table.find(ask.model.as_deref()).ok_or_else(|| match &ask.model {
+        Some(model) => {
+            let message = format!("the model `{model}` does not exist; there are {}", table.names());
+            Refuse {
+                problem: Problem {
+                    param: Some("model".to_owned()),
+                    code: Some("model_not_found"),
+                    ..Problem::new(404, message)
+                },
+                retry_after: None,
+                end: RequestEnd::Wrong,
+            }
+        }
+        None => Refuse::wrong(400, format!("`model` is needed, because there are {}", table.names())),
+    })
+}
+
+impl Case<'_> {
+    /// Workers that serve the model.
+    fn workers(&self) -> impl Iterator<Item = &Arc<Worker>> {
+        let lanes = &self.served.lanes;
+        let workers = self.table.workers.values();
+        workers.filter(move |worker| lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)))
+    }
+
+    /// What workers are asked beyond what the client asked. SGLang refuses token ids in streams of chats.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let chat = self.ask.endpoint == Endpoint::ChatCompletions;
+        let refuses = chat && self.workers().any(|worker| worker.spec.dialect == Dialect::Sglang);
+        let migrates = self.gateway.config.load().serve.retries.migrations > 0;
+        match Continuation::possible(self.ask) {
+            Ok(()) if migrates && !refuses => Wanted::UsageAndTokens,
+            _ => Wanted::Usage,
+        }
+    }
+
+    /// Which tokens the prompt has.
+    pub(crate) async fn tokens(&self, pool: &Arc<Pool>) -> Known {
+        let body = &self.arrived.body;
+        let uses_overlap = self.served.lanes.iter().any(|lane| lane.router.uses_overlap());
+        if !self.ask.endpoint.generates() || !uses_overlap {
+            return Known::nothing(body.len(), None);
+        }
+        let began = Instant::now();
+        let known = match tokens::given(self.ask, body) {
+            Some(known) => known,
+            None => self.tokenized(pool).await,
+        };
+        let metrics = &self.gateway.metrics.gateway;
+        metrics.tokenize_duration.observe(began.elapsed());
+        let source = match known.from {
+            From::Request => TokenSource::Request,
+            From::Tokenizer => TokenSource::Tokenizer,
+            From::Worker => TokenSource::Worker,
+            From::Nobody => TokenSource::Nobody,
+        };
+        metrics.token_sources.of(source).add(1);
+        known
+    }
+
+    /// Tokens that a tokenizer makes, here or at a worker.
+    async fn tokenized(&self, pool: &Arc<Pool>) -> Known {
+        let body = &self.arrived.body;
+        let worker = self.workers().find(|worker| !worker.is_out());
+        let engine = worker.map_or(Dialect::Vllm, |worker| worker.spec.dialect);
+        let base = self.served.parent.as_deref().unwrap_or(self.model);
+        if let Some(prompter) = self.gateway.prompters.of(base, engine) {
+            let (endpoint, body) = (self.arrived.endpoint, body.clone());
+            if body.len() < tokens::LONG {
+                return tokens::local(&prompter, endpoint, &body);
+            }
+            let size = body.len();
+            let made = tokio::task::spawn_blocking(move || tokens::local(&prompter, endpoint, &body)).await;
+            return made.unwrap_or_else(|_| Known::nothing(size, Some("the tokenizer panicked".to_owned())));
+        }
+        let unknown = |why: &str| Known::nothing(body.len(), Some(why.to_owned()));
+        let Some(question) = tokens::question(self.ask, body, self.model) else {
+            return unknown("there is no tokenizer here, and no worker tokenizes this kind of request");
+        };
+        let Some(worker) = worker else {
+            return unknown("no worker is well enough to be asked for tokens");
+        };
+        let asking = &self.gateway.asking;
+        match asking.tokens(pool, worker, &self.arrived.headers, question).await {
+            Ok(known) => known,
+            Err(why) => unknown(&why),
+        }
+    }
+
+    /// What the router is asked, and which router.
+    pub(crate) fn question(&self, known: &Known) -> Result<(Arc<Lane>, Question), Refuse> {
+        let question = self.unkeyed(known)?;
+        let lanes = &self.served.lanes;
+        if let [lane] = lanes.as_slice() {
+            return Ok((lane.clone(), self.keyed(question, lane, known)));
+        }
+        // Of several block sizes that whose best worker is the best.
+        let cost = |lane: &Arc<Lane>| {
+            let decided = lane.consider(&self.keyed(question.clone(), lane, known));
+            decided.map_or(f64::INFINITY, |decision| decision.chosen.cost)
+        };
+        let best = lanes.iter().min_by(|one, other| cost(one).total_cmp(&cost(other)));
+        let best = best.ok_or_else(|| Refuse::unavailable("no worker serves this model now"))?;
+        Ok((best.clone(), self.keyed(question, best, known)))
+    }
+
+    /// The question without the keys of its blocks.
+    fn unkeyed(&self, known: &Known) -> Result<Question, Refuse> {
+        let Some(lane) = self.served.lanes.first() else {
+            return Err(Refuse::unavailable("no worker serves this model now"));
+        };
+        let (hints, arrived) = (self.hints, self.arrived);
+        let now = self.gateway.clock.at(arrived.began);
+        let prompt = Tokens(known.count.max(1));
+        let model = lane.subject.model.clone();
+        let mut question = Question::new(arrived.id.clone(), model, prompt, Arc::from([]));
+        question.adapter.clone_from(&self.served.adapter);
+        question.session = hints.session.as_ref().map(|session| session.id.as_str().into());
+        question.tenant = tenant(hints.tenant.as_deref());
+        question.priority = hints.priority.unwrap_or(0);
+        question.deadline = hints.deadline.map(|deadline| later(now, deadline));
+        question.wanted = self.who()?;
+        let overrides = &hints.overrides;
+        question.overrides = Overrides {
+            temperature: overrides.temperature,
+            overlap_credit: overrides.overlap_credit,
+            prefill_scale: overrides.prefill_scale,
+            decode_weight: overrides.decode_weight,
+            cache: match overrides.cache {
+                Some(Switch::Off) => CacheUse::Ignored,
+                _ => CacheUse::Counts,
+            },
+            expected_output: hints.expected_output.map(Tokens),
+            ..Overrides::default()
+        };
+        question.most_output = most_output(self.ask);
+        Ok(question)
+    }
+
+    /// Who may serve it.
+    fn who(&self) -> Result<Who, Refuse> {
+        let named = |name: &String| -> Result<WorkerId, Refuse> {
+            let worker = self.table.worker(name).map(|worker| worker.id);
+            worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))
+        };
+        let hints = self.hints;
+        let pinned = hints.worker.as_ref().map(named).transpose()?;
+        Ok(Who {
+            allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
+            tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,
+            pinned: pinned.map(|worker| Pin { worker, dp: None }),
+            required: hints
+                .labels
+                .iter()
+                .map(|(name, value)| Label::new(name, value))
+                .collect(),
+            preferred: Vec::new(),
+        })
+    }
+
+    /// The question with the keys of its blocks.
+    fn keyed(&self, mut question: Question, lane: &Lane, known: &Known) -> Question {
+        let salt = self.ask.cache_salt.as_deref().map(CacheSalt::new);
+        let size = lane.subject.block_size;
+        let mut keys = Vec::with_capacity(known.tokens.len() / size.get() as usize);
+        let prompt = Keyed {
+            adapter: self.served.adapter.as_ref(),
+            salt: salt.as_ref(),
+            ..Keyed::text(&known.tokens, size)
+        };
+        self.gateway.hasher.keys(&prompt, &mut keys);
+        question.keys = keys.into();
+        question
+    }
+
+    /// Which part of the engine's rendering the prompt depends on.
+    pub(crate) fn feature(&self) -> Feature {
+        let has = |asks| self.ask.features.has(asks);
+        if has(Asks::Images) || has(Asks::Audio) || has(Asks::Video) || has(Asks::Files) {
+            Feature::Media
+        } else if has(Asks::Tools) {
+            Feature::Tools
+        } else if has(Asks::Reasoning) {
+            Feature::Reasoning
+        } else {
+            Feature::Plain
+        }
+    }
+}
+
+/// Tokens that an answer may have.
+fn most_output(ask: &Ask) -> Tokens {
+    /// What engines generate for `/v1/completions` if nothing is said.
+    const UNSAID: u32 = 16;
+    match (ask.max_output, ask.endpoint) {
+        (MaxOutput::Tokens(most), _) => Tokens(most.max(1)),
+        (MaxOutput::Unsaid, Endpoint::Completions) => Tokens(UNSAID),
+        _ => Tokens(u32::MAX),
+    }
+}
+
+/// A tenant's number. Two of the same number share what is theirs.
+fn tenant(name: Option<&str>) -> Tenant {
+    use std::hash::{Hash as _, Hasher as _};
+    let Some(name) = name else { return Tenant::default() };
+    let mut hasher = rustc_hash::FxHasher::default();
+    name.hash(&mut hasher);
+    Tenant((hasher.finish() >> 32) as u32 | 1)
+}
+
+fn later(now: Time, after: Duration) -> Time {
+    now + Millis(after.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,75 @@
+//! What does an answer of a worker begin with, and how is what went wrong with one said?
+
+use bytes::{Bytes, BytesMut};
+use homing_protocol::{Ask, Attention, Ear, EngineError, Splitter, Usage};
+use hyper::HeaderMap;
+
+/// Whether an answer has begun.
+pub(crate) enum Begins {
+    NotYet,
+    Yes,
+    Error(EngineError),
+}
+
+/// Looks at the next piece of a stream.
+pub(crate) fn begins(splitter: &mut Splitter, ear: &mut Ear, piece: Bytes) -> Begins {
+    splitter.push(piece);
+    loop {
+        match splitter.next_event() {
+            Ok(Some(event)) => {
+                let heard = ear.event(&event);
+                match heard.error {
+                    Some(error) if error.code.is_none_or(|code| code >= 500) => return Begins::Error(error),
+                    // What the client did wrong is for the client to read.
+                    Some(_) => return Begins::Yes,
+                    None if event.data().is_some() => return Begins::Yes,
+                    // A comment: the connection is kept alive, and nothing more is said.
+                    None => {}
+                }
+            }
+            Ok(None) => return Begins::NotYet,
+            // Whoever reads on will say so.
+            Err(_) => return Begins::Yes,
+        }
+    }
+}
+
+/// An error of a connection, with its causes.
+pub(crate) fn in_words(error: &hyper::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(this) = cause {
+        let said = this.to_string();
+        if !words.contains(&said) {
+            words = format!("{words}: {said}");
+        }
+        cause = this.source();
+    }
+    words
+}
+
+/// Pieces as one.
+pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() < 2 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    whole.freeze()
+}
+
+/// Whether an answer is a stream of events.
+pub(crate) fn is_events(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(hyper::header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+/// What a whole answer says of its usage.
+pub(crate) fn usage_of(ask: &Ask, body: &[u8]) -> Option<Usage> {
+    let mut ear = Ear::new(ask.endpoint, Attention::Facts);
+    ear.whole(body).usage
+}

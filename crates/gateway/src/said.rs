@@ -1,0 +1,80 @@
+//! Answers that are ours: receipts, refusals, and what is known without an engine.
+
+use homing_protocol::{Family, Switch};
+use hyper::header::{self, HeaderValue};
+use hyper::{HeaderMap, Response, StatusCode};
+
+use crate::headers;
+use crate::record::Record;
+use crate::refusal::Refuse;
+use crate::relay::Reply;
+use crate::trip::Answer;
+
+/// The longest decision that fits into a header.
+const LONGEST_HEADER: usize = 6 << 10;
+
+/// An answer.
+pub(crate) type Answered = Response<Reply>;
+
+/// Names the request in its answer.
+pub(crate) fn name(headers: &mut HeaderMap, record: &Record) {
+    if let Ok(id) = HeaderValue::from_str(record.id.as_str()) {
+        headers.insert(headers::REQUEST_ID, id);
+    }
+}
+
+/// Says who answered, and why.
+pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer, explain: Switch) {
+    name(headers, record);
+    if let Ok(worker) = HeaderValue::from_str(&answer.flight.worker.name) {
+        headers.insert(headers::SERVED_BY, worker);
+    }
+    let told = record.told();
+    let Some(last) = told.tries.last() else { return };
+    headers.insert(headers::CACHED_TOKENS, HeaderValue::from(last.predicted_cached));
+    if explain == Switch::On {
+        let decision = last.decision.to_json();
+        let short = decision.len() <= LONGEST_HEADER;
+        let said = if short {
+            decision
+        } else {
+            format!("{{\"see\":\"/admin/decisions?id={}\"}}", record.id.as_str())
+        };
+        if let Ok(decision) = HeaderValue::from_str(&said) {
+            headers.insert(headers::DECISION, decision);
+        }
+    }
+}
+
+pub(crate) fn refused(refuse: &Refuse, family: Family, id: &str) -> Answered {
+    let body = refuse.problem.body(family, id);
+    let mut response = Response::new(Reply::whole(body));
+    *response.status_mut() = StatusCode::from_u16(refuse.problem.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(headers::REQUEST_ID, id);
+    }
+    if let Some(seconds) = refuse.retry_after_seconds() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A short text.
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answered {
+    let mut response = Response::new(Reply::whole(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// An object.
+pub(crate) fn json_answer(status: StatusCode, value: &serde_json::Value) -> Answered {
+    let mut response = Response::new(Reply::whole(value.to_string()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
