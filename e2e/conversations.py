@@ -11,10 +11,14 @@ from collections import deque
 from openai import AsyncOpenAI
 
 from engines import MODEL
-from prompts import words
+from prompts import WORDS
 
 SESSIONS, TURNS, CONCURRENCY, OUTPUT = 24, 6, 4, 16
 SYSTEMS, SYSTEM_WORDS, TURN_WORDS = 3, 90, (40, 70)
+
+
+def words(chance, count):
+    return " ".join(chance.choice(WORDS) for _ in range(count))
 
 
 def plan(seed=11, sessions=SESSIONS, turns=TURNS):
