@@ -27,7 +27,7 @@ fn file(text: &str) -> Inputs {
 
 fn worker(place: &str, address: &str, port: u16) -> String {
     let place = Discover::parse(place).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let address: IpAddr = address.parse().unwrap();
+    let address: IpAddr = address.parse().expect("it is an address");
     let worker = place.worker(address, port, &Config::default().worker_defaults());
     worker.unwrap_or_else(|problems| panic!("{problems:?}")).to_string()
 }

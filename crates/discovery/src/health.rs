@@ -288,7 +288,7 @@ impl Health {
         self.failed_pings = self.failed_pings.saturating_add(1);
         let is_gone = self.failed_pings >= self.config.failures.max(1);
         match self.state {
-            State::Up | State::Suspect if is_gone => self.leave_out(now, FoundBy::Pings, why),
+            State::Up | State::Suspect | State::HalfOpen { .. } if is_gone => self.leave_out(now, FoundBy::Pings, why),
             State::Up | State::Suspect => {
                 self.state = State::Suspect;
                 why
@@ -303,7 +303,6 @@ impl Health {
                 why
             }
             State::Down { .. } => "",
-            State::HalfOpen { .. } if is_gone => self.leave_out(now, FoundBy::Pings, why),
             State::HalfOpen { .. } => {
                 self.good_trials = 0;
                 ""

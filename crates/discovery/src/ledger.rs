@@ -43,7 +43,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Heard {
     origin: Origin,
-    is_heard: bool,
+    has_told: bool,
     trouble: Option<String>,
     set: BTreeMap<HttpUrl, Named>,
 }
@@ -65,7 +65,7 @@ impl Ledger {
     pub(crate) fn new(config: RosterConfig, origins: Vec<Origin>) -> Self {
         let heard = |origin| Heard {
             origin,
-            is_heard: false,
+            has_told: false,
             trouble: None,
             set: BTreeMap::new(),
         };
@@ -99,7 +99,7 @@ impl Ledger {
                 if source.trouble.take().is_some() {
                     self.remarks.push(format!("{}: well again", source.origin));
                 }
-                source.is_heard = true;
+                source.has_told = true;
                 source.tell(now, workers, absence);
             }
         }
@@ -144,7 +144,7 @@ impl Ledger {
     pub(crate) fn standing(&self) -> Vec<SourceStanding> {
         let standing = |source: &Heard| SourceStanding {
             origin: source.origin.clone(),
-            workers: source.is_heard.then_some(source.set.len()),
+            workers: source.has_told.then_some(source.set.len()),
             trouble: source.trouble.clone(),
         };
         self.sources.iter().map(standing).collect()

@@ -85,7 +85,7 @@ pub struct Scale {
 /// What a page says of one rank, before it is made a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Seen {
-    is_seen: bool,
+    is_named: bool,
     running: f64,
     waiting: f64,
     usage: Option<f64>,
@@ -192,7 +192,7 @@ impl Page {
     pub fn end(mut self, at: Time, scale: Scale) -> Vec<RankLoad> {
         let ranks = &mut self.ranks;
         self.lines.end(|line| see(ranks, line));
-        let seen = self.ranks.iter().zip(0..).filter(|(seen, _)| seen.is_seen);
+        let seen = self.ranks.iter().zip(0..).filter(|(seen, _)| seen.is_named);
         seen.map(|(seen, dp)| seen.load(DpRank(dp), at, scale)).collect()
     }
 }
@@ -213,7 +213,7 @@ fn see(ranks: &mut Vec<Seen>, line: &[u8]) {
     let seen = &mut ranks[usize::from(rank)];
     let is = |names: &[&str]| names.iter().any(|name| name.as_bytes() == sample.name);
     if is(RUNNING) {
-        seen.is_seen = true;
+        seen.is_named = true;
         seen.running = sample.value;
     } else if is(WAITING) {
         seen.waiting = sample.value;

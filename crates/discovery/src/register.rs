@@ -3,6 +3,7 @@
 //! It says so three times in each lease, so that two words may be lost, and takes it back at its end. A gateway that is not there
 //! yet, or was restarted, hears it within a third of a lease.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use homing_config::{HttpUrl, WorkerSpec};
@@ -160,7 +161,8 @@ fn escaped(name: &str) -> String {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            // Writing to text does not fail.
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out

@@ -85,15 +85,19 @@ impl Tell {
 #[error("nobody listens to this source any more")]
 pub struct NobodyListens;
 
+/// Sources, and what else their file says.
+pub struct Sources {
+    /// Strongest first, for [`crate::Roster::start`].
+    pub sources: Vec<Box<dyn Source>>,
+    /// Told of other settings when the file changes; `None` where there is no file.
+    pub settings: Option<watch::Receiver<Arc<Resolved>>>,
+}
+
 /// All sources that the settings ask for, strongest first: the workers that were named, then those who registered, then those who
-/// were found. The receiver is told of other settings when their file changes; where there is no file there is none.
+/// were found.
 ///
 /// Which places are looked at is settled at the start: `discover` in a file that changes is not read again.
-pub fn all(
-    reader: &Reader,
-    resolved: &Resolved,
-    registrations: &Registrations,
-) -> (Vec<Box<dyn Source>>, Option<watch::Receiver<Arc<Resolved>>>) {
+pub fn all(reader: &Reader, resolved: &Resolved, registrations: &Registrations) -> Sources {
     let config = &resolved.config;
     let (named, settings): (Box<dyn Source>, _) = if reader.file().is_some() {
         let interval = config.discovery.file_interval;
@@ -108,7 +112,7 @@ pub fn all(
         let dns = Dns::new(place, config.worker_defaults(), DnsConfig::of(config));
         sources.push(Box::new(dns));
     }
-    (sources, settings)
+    Sources { sources, settings }
 }
 
 /// Workers that were named once and for all.

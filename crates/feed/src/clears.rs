@@ -9,7 +9,7 @@
 use homing_domain::KvBatch;
 
 use crate::cursor::Cursor;
-use crate::protocol::{ClearReach, Coverage, Notice, Recovery};
+use crate::protocol::{ClearReach, Coverage, Recovery};
 use crate::rank::{Link, Rank, Work};
 use crate::repair::Goal;
 use crate::shared::{Shared, WorkerClear};
@@ -90,7 +90,6 @@ impl Rank {
         if self.serving.empty(shared).is_err() {
             let _ = self.retake_slot(shared);
         }
-        let rank = self.id;
-        shared.notice(|| Notice::Replaced(rank));
+        self.tell_replaced(shared);
     }
 }

@@ -1,16 +1,28 @@
 //! Does what the engine says fit what we believe?
 //!
 //! A complete view knows every block that is removed and every parent. Some removals of unknown blocks, or orphans whose
-//! parent does not come, are evidence that it has drifted. Evidence that stays after a repair is the engine's way of
-//! speaking, so the pause between repairs doubles.
+//! parent does not come, are evidence that it has drifted; so is a doubt of whoever relied on it. Evidence that stays after a
+//! repair is the engine's way of speaking, so the pause between repairs doubles. A doubt that stays is another thing: then what
+//! the source tells is not so, and telling it again does not help.
 
 use crate::config::FeedConfig;
+
+/// What helps a view that has drifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// To ask the source for all of it.
+    Rebuild,
+    /// To begin again with nothing: it was rebuilt a short while ago, and is doubted again.
+    BeginEmpty,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
     window_start_ms: u64,
     unknown_removals: u32,
     orphans_since_ms: Option<u64>,
+    /// Whether whoever relied on the view found less than it promised.
+    is_doubted: bool,
     /// The last repair because of drift, and how often the pause was doubled.
     repaired_ms: Option<u64>,
     doublings: u32,
@@ -35,6 +47,11 @@ impl Drift {
         };
     }
 
+    /// Whoever relied on the view found less than it promised.
+    pub(crate) fn doubted(&mut self) {
+        self.is_doubted = true;
+    }
+
     /// Whether there is evidence enough for a repair, and the last one was long enough ago.
     pub(crate) fn is_due(&self, now_ms: u64, config: &FeedConfig) -> bool {
         let orphans = self
@@ -42,24 +59,31 @@ impl Drift {
             .is_some_and(|since| now_ms.saturating_sub(since) >= config.drift_window_ms);
         let pause = config.drift_cooldown_ms << self.doublings;
         let rested = self.repaired_ms.is_none_or(|last| now_ms.saturating_sub(last) >= pause);
-        rested && (orphans || self.unknown_removals >= config.drift_unknown_removals)
+        rested && (orphans || self.is_doubted || self.unknown_removals >= config.drift_unknown_removals)
     }
 
-    /// A repair begins.
-    pub(crate) fn repair_begins(&mut self, now_ms: u64, config: &FeedConfig) {
+    /// A repair begins. Says which.
+    pub(crate) fn repair_begins(&mut self, now_ms: u64, config: &FeedConfig) -> Remedy {
         let pause = config.drift_cooldown_ms << self.doublings;
         let soon = self
             .repaired_ms
             .is_some_and(|last| now_ms.saturating_sub(last) < 2 * pause);
         self.doublings = if soon { (self.doublings + 1).min(6) } else { 0 };
         self.repaired_ms = Some(now_ms);
+        let remedy = if soon && self.is_doubted {
+            Remedy::BeginEmpty
+        } else {
+            Remedy::Rebuild
+        };
         self.forget();
+        remedy
     }
 
     /// The view was replaced: what was noticed of the old one says nothing about it.
     pub(crate) fn forget(&mut self) {
         self.unknown_removals = 0;
         self.orphans_since_ms = None;
+        self.is_doubted = false;
     }
 }
 

@@ -62,6 +62,7 @@ impl Feed {
             Input::Overflowed { rank, highest } => {
                 self.with(rank, |rank, shared| rank.overflowed(now_ms, highest, shared));
             }
+            Input::Doubted(rank) => self.with(rank, |rank, _| rank.doubted()),
             Input::Reply(reply) => self.replied(now_ms, reply),
             Input::Tick => self
                 .ranks

@@ -13,8 +13,9 @@ use homing_index::IndexError;
 
 use crate::bugs::planted;
 use crate::cursor::Cursor;
+use crate::drift::Remedy;
 use crate::history::Verdict;
-use crate::protocol::{Coverage, Notice, Recovery, What};
+use crate::protocol::{Coverage, Recovery, What};
 use crate::rank::{Link, Rank, Work};
 use crate::repair::{Goal, Phase, Proof, Repair};
 use crate::shared::Shared;
@@ -193,8 +194,7 @@ impl Rank {
         if shared.index.publish(draft.slot).is_ok() {
             self.serving = draft;
             self.drift.forget();
-            let rank = self.id;
-            shared.notice(|| Notice::Replaced(rank));
+            self.tell_replaced(shared);
         }
     }
 
@@ -296,10 +296,11 @@ impl Rank {
             self.drift.orphans(now_ms, if stats.truncated { 0 } else { waiting });
             if self.drift.is_due(now_ms, &shared.config) {
                 self.counters.drifts += 1;
-                self.drift.repair_begins(now_ms, &shared.config);
-                match self.source.recovery {
-                    Recovery::LiveOnly => self.reset(now_ms, None, shared),
-                    Recovery::Replay | Recovery::List => {
+                let remedy = self.drift.repair_begins(now_ms, &shared.config);
+                match (self.source.recovery, remedy) {
+                    (Recovery::LiveOnly, _) => self.reset(now_ms, None, shared),
+                    (_, Remedy::BeginEmpty) => self.begin_empty(now_ms, shared),
+                    (Recovery::Replay | Recovery::List, Remedy::Rebuild) => {
                         self.serving.is_doubted = true;
                         self.restore(now_ms, shared);
                     }

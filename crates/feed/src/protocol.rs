@@ -90,6 +90,9 @@ pub enum Input {
         /// The highest number among them, if it was read.
         highest: Option<Sequence>,
     },
+    /// Whoever relied on a rank's view found less than it promised, again and again: it is wrong, though nothing that was heard
+    /// says so.
+    Doubted(RankId),
     /// An answer to an [`Ask`], or a part of it.
     Reply(Reply),
     /// Time passed. To be said a few times per second.

@@ -179,6 +179,7 @@ impl Rank {
         self.count(&batch);
         if batch.is_barrier() {
             self.counters.barriers += 1;
+            self.counters.replaced += 1;
             self.drift.forget();
         }
         let rank = self.id;
@@ -240,6 +241,25 @@ impl Rank {
         }
     }
 
+    /// Whoever relied on the view found less than it promised. A complete view is built anew with the next tick, unless that was
+    /// done a short while ago; one that says itself that it is not right is left to its repair.
+    pub(crate) fn doubted(&mut self) {
+        self.counters.doubts += 1;
+        self.drift.doubted();
+    }
+
+    /// What the source tells of what it holds is not so: what is stored from now on counts, and nothing before. The stream is
+    /// read on where it was.
+    pub(crate) fn begin_empty(&mut self, now_ms: u64, shared: &mut Shared) {
+        self.counters.resets += 1;
+        if self.serving.empty(shared).is_err() {
+            self.rebuild_slot(now_ms, shared);
+            return;
+        }
+        self.serving.coverage = Coverage::Warming;
+        self.tell_replaced(shared);
+    }
+
     pub(crate) fn void(&mut self, shared: &mut Shared) {
         self.abandon(shared);
         self.epoch += 1;
@@ -252,6 +272,12 @@ impl Rank {
             let _ = self.retake_slot(shared);
         }
         self.serving = Track::new(self.serving.slot);
+        self.tell_replaced(shared);
+    }
+
+    /// All that the view held was given up.
+    pub(crate) fn tell_replaced(&mut self, shared: &mut Shared) {
+        self.counters.replaced += 1;
         let rank = self.id;
         shared.notice(|| Notice::Replaced(rank));
     }

@@ -105,8 +105,12 @@ pub struct Counters {
     pub late_answers: u64,
     /// Parts of answers that named another rank.
     pub foreign_answers: u64,
-    /// Repairs begun because the view had drifted.
+    /// Repairs begun because the view had drifted, or was doubted.
     pub drifts: u64,
+    /// Times that whoever relied on the view doubted it.
+    pub doubts: u64,
+    /// Times that all that the view held was given up: it began anew, another took its place, or all tiers were cleared.
+    pub replaced: u64,
     /// Removals of unknown blocks while the view was complete.
     pub unknown_removals: u64,
     /// Heartbeats heard.

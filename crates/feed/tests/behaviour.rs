@@ -896,3 +896,96 @@ mod drift {
         );
     }
 }
+
+mod doubt {
+    use super::*;
+
+    /// A view of blocks 1 to 5 that is wrong without having heard anything wrong: it holds 1 to 5, its source only 1 and 2.
+    fn wrong(recovery: Recovery) -> Bed {
+        let mut bed = Bed::live(recovery, 5);
+        bed.say(Input::Doubted(RANK));
+        assert_eq!(bed.held(), upto(5), "a word empties nothing");
+        bed
+    }
+
+    #[test]
+    fn a_view_that_is_doubted_is_built_anew_from_a_list() {
+        let mut bed = wrong(Recovery::List);
+        bed.pass(100);
+        let (ask, what) = bed.asked();
+        assert_eq!((what, bed.state(), bed.held()), (What::List, State::Repairing, upto(5)));
+        bed.list(ask, 5, Coverage::Complete, [1, 2]);
+        assert_eq!((bed.state(), bed.held()), (State::Live, vec![1, 2]));
+        let counters = bed.status().counters;
+        assert_eq!((counters.doubts, counters.drifts, counters.resets), (1, 1, 0));
+    }
+
+    #[test]
+    fn without_a_list_it_is_built_anew_from_the_first_batch() {
+        let mut bed = wrong(Recovery::Replay);
+        bed.pass(100);
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::Replay { from: Sequence(0) });
+        bed.replay(ask, upto(5).into_iter().map(|number| store(1, number)));
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(5)));
+    }
+
+    #[test]
+    fn where_nobody_can_be_asked_it_begins_with_nothing() {
+        let mut bed = wrong(Recovery::LiveOnly);
+        bed.pass(100);
+        bed.asks_nothing();
+        assert_eq!((bed.held(), bed.status().counters.resets), (vec![], 1));
+        assert_eq!(bed.status().coverage, Coverage::Warming);
+        bed.hear(store(1, 6));
+        assert_eq!(bed.held(), vec![6]);
+    }
+
+    #[test]
+    fn a_doubt_that_stays_is_one_of_the_source_and_ends_with_nothing() {
+        let mut bed = wrong(Recovery::List);
+        bed.pass(100);
+        let (ask, _) = bed.asked();
+        bed.list(ask, 5, Coverage::Complete, upto(5));
+        bed.say(Input::Doubted(RANK));
+        let mut waited = 0;
+        while bed.status().counters.resets == 0 {
+            assert!(waited < 120, "it is not asked for ever");
+            bed.pass(1_000);
+            bed.hear(store(1, 6 + waited));
+            bed.asks_nothing();
+            waited += 1;
+        }
+        assert!(waited >= 60, "and not at once: {waited}");
+        let next = 6 + waited;
+        bed.hear(store(1, next));
+        assert_eq!(
+            (bed.state(), bed.held()),
+            (State::Warming, vec![next - 1, next]),
+            "the stream is read on"
+        );
+    }
+
+    #[test]
+    fn a_view_that_says_itself_that_it_is_not_whole_is_left_as_it_is() {
+        let mut bed = Bed::live(Recovery::List, 5);
+        let labels = (1000..1032).map(Label::new).collect();
+        bed.hear(batch(1, 6, vec![KvChange::Removed(Removed::plain(labels))]));
+        bed.pass(100);
+        let (ask, _) = bed.asked();
+        bed.list(ask, 6, Coverage::Warming, [1, 2]);
+        bed.say(Input::Doubted(RANK));
+        for _ in 0..200 {
+            bed.pass(1_000);
+            for command in bed.commands() {
+                let Command::Ask(ask) = command else { continue };
+                assert!(
+                    matches!(ask.what, What::Replay { .. }),
+                    "only whether it is still there: {ask:?}"
+                );
+                bed.replay(ask.id, [store(1, 6)]);
+            }
+        }
+        assert_eq!(bed.held(), vec![1, 2]);
+    }
+}

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// Thousandths of a retry.
 const WHOLE: i64 = 1_000;
-/// Retries that there are to begin with, and that are kept at most.
-const KEPT: i64 = 32;
+/// Retries that there are to begin with, and that are kept at most: as many as a worker that dies has requests.
+const KEPT: i64 = 256;
 
 /// The retries that may still be made.
 #[derive(Debug)]

@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use homing_protocol::{Attention, Continuation, Ear, Editor, Event, Passed, Seam, SoFar, Splitter, Usage, WhyNot};
+use homing_protocol::{
+    Attention, Continuation, Ear, Editor, Endpoint, Event, Passed, Seam, SoFar, Splitter, Usage, WhyNot,
+};
 
 use crate::trip::Trip;
 
@@ -39,7 +41,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn new(trip: &Trip) -> Self {
-        let so_far = Continuation::possible(&trip.ask).map(|()| SoFar::new(&trip.ask, MOST_KEPT));
+        let so_far = Continuation::possible(&trip.asked).map(|()| SoFar::new(&trip.asked, &trip.original, MOST_KEPT));
         let attention = if so_far.is_ok() {
             Attention::Words
         } else {
@@ -75,11 +77,11 @@ impl Events {
     }
 
     /// Another worker goes on.
-    pub(crate) fn next(&mut self, trip: &Trip, seam: Seam) {
+    pub(crate) fn next(&mut self, endpoint: Endpoint, editor: Editor, seam: Seam) {
         self.before += self.ear.chunks();
         self.splitter = Splitter::new(LONGEST_EVENT);
-        self.ear = Ear::new(trip.ask.endpoint, Attention::Words);
-        self.editor = trip.plan.editor();
+        self.ear = Ear::new(endpoint, Attention::Words);
+        self.editor = editor;
         self.seam = Some(seam);
     }
 

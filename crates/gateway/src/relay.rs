@@ -121,6 +121,8 @@ pub(crate) struct Relay {
     /// When the worker has been silent for too long, or the request has taken too long.
     timer: Pin<Box<Sleep>>,
     heard: Instant,
+    /// Why the last worker failed.
+    why: String,
     silence: Duration,
     until: Instant,
 }
@@ -147,6 +149,7 @@ impl Relay {
             ready: VecDeque::new(),
             timer: Box::pin(tokio::time::sleep_until((now + silence).min(until))),
             heard: now,
+            why: String::new(),
             silence,
             until,
         };
@@ -298,6 +301,7 @@ impl Relay {
         flight.failed(outcome);
         let Some(mut trip) = self.trip.take() else { return };
         trip.record.failed(why);
+        why.clone_into(&mut self.why);
         trip.question.wanted.tried.push(worker.id);
         tracing::info!(request = %trip.record.id, worker = %worker.name, why, "an answer broke off");
         match self.resume(&mut trip) {
@@ -334,16 +338,17 @@ impl Relay {
             return Err(format!("it has {generated} tokens already"));
         }
         let elsewhere = Elsewhere {
+            wanted: trip.wanted,
+            model: None,
             context: trip.context,
             prompt: trip.prompt.map(u64::from),
         };
         let so_far = events.so_far.as_mut().map_err(|why| why.to_string())?;
-        let resumed = so_far.resume(&trip.asked, &trip.original, elsewhere);
-        let resumed = resumed.map_err(|why| why.to_string())?;
+        let resumed = so_far.resume(&elsewhere).map_err(|why| why.to_string())?;
         events.migrations += 1;
         let chunks = u32::try_from(generated).unwrap_or(u32::MAX);
-        trip.go_on(resumed.ask, &resumed.body, chunks, events.migrations);
-        events.next(trip, resumed.seam);
+        events.next(resumed.ask.endpoint, resumed.editor, resumed.seam);
+        trip.go_on(resumed.ask, resumed.sent, chunks, events.migrations);
         Ok(())
     }
 
@@ -361,7 +366,8 @@ impl Relay {
                 let status = answer.head.status.as_u16();
                 self.trip = Some(trip);
                 self.give_up(&format!(
-                    "the worker failed in the middle of the answer, and another one answered with status {status}"
+                    "the worker failed in the middle of the answer ({}), and another one answered with status {status}",
+                    self.why
                 ));
             }
             Err(no) => {
@@ -371,7 +377,8 @@ impl Relay {
                 };
                 self.trip = Some(trip);
                 self.give_up(&format!(
-                    "the worker failed in the middle of the answer, and no other goes on with it: {why}"
+                    "the worker failed in the middle of the answer ({}), and no other goes on with it: {why}",
+                    self.why
                 ));
             }
         }

@@ -211,6 +211,7 @@ impl Steward {
                     };
                     let report = Report {
                         at: notice.at,
+                        used_blocks: worker.our_blocks(load.report.used_blocks),
                         ..load.report
                     };
                     if let Err(error) = worker.lane.router.report(self.clock.now(), rank, report) {
@@ -282,7 +283,7 @@ impl Steward {
             }
             let new = NewRank {
                 spec: RankSpec {
-                    capacity: worker.facts.blocks.map(|blocks| blocks.0),
+                    capacity: worker.facts.blocks.map(|blocks| worker.our_blocks(blocks.0)),
                     ..RankSpec::new(rank, self.timing.clone())
                 },
                 facts: RankFacts {
@@ -323,8 +324,9 @@ impl Steward {
         let worker = self.known.get(&rank.worker).and_then(|known| known.worker.as_ref());
         let Some(worker) = worker else { return };
         self.metrics.gateway.doubted_views.add(1);
-        tokio::task::yield_now().await;
-        tracing::warn!(worker = %worker.name, "its view is doubted");
+        if let Err(error) = worker.lane.keeper.doubt(rank).await {
+            tracing::warn!(worker = %worker.name, %error, "its view cannot be made anew");
+        }
     }
 
     /// Whether anybody waits.
@@ -335,6 +337,10 @@ impl Steward {
             waiting += lane.router.waiting();
         }
         self.metrics.gateway.waiting_requests.set(waiting as u64);
+        let now = self.clock.now();
+        for worker in self.workers() {
+            worker.refresh(now);
+        }
         let limit = self.config.serve.times.drain;
         let over = |leaving: &Leaving| leaving.worker.in_flight() == 0 || leaving.since.elapsed() > limit;
         let (gone, still): (Vec<Leaving>, Vec<Leaving>) = std::mem::take(&mut self.leaving).into_iter().partition(over);

@@ -330,9 +330,8 @@ impl Trip {
     }
 
     /// What is left to be generated goes on elsewhere: `generated` tokens are part of its prompt now.
-    pub(crate) fn go_on(&mut self, ask: Ask, body: &Bytes, generated: u32, number: u32) {
-        self.plan = Plan::new(&ask, self.wanted);
-        self.sent = self.plan.body(&ask, body);
+    pub(crate) fn go_on(&mut self, ask: Ask, sent: Bytes, generated: u32, number: u32) {
+        self.sent = sent;
         if ask.endpoint != self.ask.endpoint {
             ask.endpoint.path().clone_into(&mut self.target);
         }

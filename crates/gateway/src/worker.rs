@@ -33,6 +33,8 @@ pub(crate) struct Worker {
     pub(crate) truth: Truth,
     health: Mutex<Health>,
     draining: AtomicBool,
+    /// What the router knows.
+    serves: AtomicBool,
     in_flight: AtomicU32,
     served: AtomicU64,
     failed: AtomicU64,
@@ -78,10 +80,19 @@ impl Worker {
             truth: Truth::default(),
             health: Mutex::new(health),
             draining: AtomicBool::new(false),
+            serves: AtomicBool::new(true),
             in_flight: AtomicU32::new(0),
             served: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
+    }
+
+    /// Blocks of the engine as blocks of our size: an engine's may be a multiple of ours.
+    pub(crate) fn our_blocks(&self, blocks: u32) -> u32 {
+        let ours = self.spec.block_size.get();
+        let theirs = self.facts.block_size.map_or(ours, homing_domain::BlockSize::get);
+        let tokens = u64::from(blocks) * u64::from(theirs);
+        u32::try_from(tokens / u64::from(ours)).unwrap_or(u32::MAX)
     }
 
     /// Its ranks.
@@ -92,7 +103,22 @@ impl Worker {
 
     /// Whether a request may be sent there now.
     pub(crate) fn admit(&self, now: Time) -> Admission {
-        self.health().admit(now)
+        let admission = self.health().admit(now);
+        // While one request is tried, others need not come to be turned away.
+        if admission != Admission::Yes(Pass::Ordinary) {
+            self.refresh(now);
+        }
+        admission
+    }
+
+    /// Tells the router whether it would be let in, if that is not what it knows: who was left out may be tried again when time has
+    /// passed, and nobody but a clock says so.
+    pub(crate) fn refresh(&self, now: Time) {
+        let serves = self.health().would_admit(now);
+        if self.serves.swap(serves, Relaxed) != serves {
+            let health = if serves { Serves::Up } else { Serves::Down };
+            self.lane.worker_changed(self.id, |facts| facts.health = health);
+        }
     }
 
     /// What became of a request.
@@ -103,13 +129,13 @@ impl Worker {
             _ => self.failed.fetch_add(1, Relaxed),
         };
         let turn = self.health().request(now, pass, outcome, room);
-        self.turned(turn);
+        self.turned(now, turn);
     }
 
     /// What an active question led to.
     pub(crate) fn ping(&self, now: Time, ping: Ping) {
         let turn = self.health().ping(now, ping);
-        self.turned(turn);
+        self.turned(now, turn);
     }
 
     pub(crate) fn state(&self) -> State {
@@ -151,17 +177,16 @@ impl Worker {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    fn turned(&self, turn: Option<Turn>) {
-        let Some(turn) = turn else { return };
-        let serves = match turn.to {
-            State::Down { .. } => Serves::Down,
-            State::Up | State::Suspect | State::HalfOpen { .. } => Serves::Up,
-        };
-        match serves {
-            Serves::Down => tracing::warn!(worker = %self.name, why = turn.why, "left out"),
-            Serves::Up => tracing::info!(worker = %self.name, state = ?turn.to, why = turn.why, "takes requests"),
+    fn turned(&self, now: Time, turn: Option<Turn>) {
+        if let Some(turn) = turn {
+            let (from, to, why) = (turn.from, turn.to, turn.why);
+            if matches!(to, State::Down { .. }) {
+                tracing::warn!(worker = %self.name, why, "is left out");
+            } else {
+                tracing::info!(worker = %self.name, ?from, ?to, why, "is another now");
+            }
         }
-        self.lane.worker_changed(self.id, |facts| facts.health = serves);
+        self.refresh(now);
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {

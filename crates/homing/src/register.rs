@@ -71,7 +71,7 @@ fn worker(config: &Config, address: SocketAddr, place: &Place) -> anyhow::Result
     );
     let is_bound = !mock.events.connects.is_on();
     if let Some(sources) = is_bound.then(|| sources(address.ip(), place)).flatten() {
-        text.push_str(&format!("{sources},topic={}", mock.events.topic));
+        text = format!("{text}{sources},topic={}", mock.events.topic);
     }
     let worker = WorkerSpec::parse(&text, &config.worker_defaults().learning());
     worker.map_err(|problems| anyhow!("{text} cannot be registered: {}", problems[0]))

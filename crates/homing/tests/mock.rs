@@ -3,6 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use homing_config::Config;
+use homing_discovery::{Registrations, RegistrationsConfig};
+use homing_telemetry::Metrics;
+use tokio::net::TcpListener;
 
 fn homing(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
@@ -62,6 +69,55 @@ fn it_tells_where_its_workers_listen_and_ends_when_asked() {
 }
 
 #[test]
+fn its_workers_register_and_take_themselves_back() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+    let metrics = Arc::new(Metrics::default());
+    let config = RegistrationsConfig::of(&Config::default());
+    let table = Registrations::new(config, &metrics);
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+    let listener = listener.expect("there are ports");
+    let gateway = listener.local_addr().expect("it is bound").to_string();
+    let routes = table.router();
+    runtime.spawn(async move { axum::serve(listener, routes).await });
+
+    let arguments = format!(
+        "--port 0 --workers 2 --model m --host 0.0.0.0 --events tcp://*:0 --dialect sglang --block-size 64 --register http://{gateway}"
+    );
+    let started = homing(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut mock = Running(started.expect("the binary was built for this test"));
+    let held = |count: u64| {
+        let began = Instant::now();
+        while metrics.discovery.held_leases.get() != count {
+            assert!(
+                began.elapsed() < Duration::from_mins(1),
+                "{count} workers are not registered"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    held(2);
+    let workers = get(&gateway, "/admin/workers");
+    for part in [
+        "http://127.0.0.1:",
+        "events=tcp://127.0.0.1:",
+        "model=m",
+        "dialect=sglang",
+        "block-size=64",
+        "topic=kv-events",
+    ] {
+        assert!(workers.contains(part), "{part} is missing in {workers}");
+    }
+    let sent = Command::new("kill").args(["-TERM", &mock.0.id().to_string()]).status();
+    assert!(sent.expect("signals can be sent").success());
+    assert!(mock.0.wait().expect("it is our child").success());
+    assert_eq!(
+        metrics.discovery.held_leases.get(),
+        0,
+        "they took themselves back before they ended"
+    );
+}
+
+#[test]
 fn it_refuses_what_makes_no_sense() {
     for (arguments, words) in [
         ("--profile nothing", "h200-llama-3.1-8b"),
@@ -69,6 +125,7 @@ fn it_refuses_what_makes_no_sense() {
         ("--port 0 --events nowhere", "mock.events"),
         ("--speedup 0", "mock.speedup"),
         ("--dialect trtllm", "mock.dialect"),
+        ("--port 0 --register nowhere", "mock.register"),
     ] {
         let output = homing(arguments).output().expect("the binary was built for this test");
         let error = String::from_utf8(output.stderr).expect("UTF-8");

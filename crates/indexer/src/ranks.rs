@@ -95,6 +95,8 @@ twin!(
     late_answers,
     foreign_answers,
     drifts,
+    doubts,
+    replaced,
     unknown_removals,
     heartbeats,
 );

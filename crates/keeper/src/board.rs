@@ -69,7 +69,8 @@ impl Board {
             | Input::Disconnected(rank)
             | Input::Heard { rank, .. }
             | Input::Heartbeat { rank, .. }
-            | Input::Overflowed { rank, .. } => self.touched(*rank),
+            | Input::Overflowed { rank, .. }
+            | Input::Doubted(rank) => self.touched(*rank),
             Input::Reply(reply) => self.touched(reply.rank),
             // The next tick publishes all.
             Input::WorkerLeft(_) | Input::Tick => {}

@@ -232,6 +232,13 @@ impl Keeper {
         self.orders.send(order).await.map_err(|_| KeeperGone::Ended)
     }
 
+    /// Whoever relies on a rank's view found less there than it promised, again and again. It is built anew; where that was done a
+    /// short while ago and did not help, or cannot be done, it begins again with nothing.
+    pub async fn doubt(&self, rank: RankId) -> Result<(), KeeperGone> {
+        let order = Order::Input(homing_feed::Input::Doubted(rank));
+        self.orders.send(order).await.map_err(|_| KeeperGone::Ended)
+    }
+
     fn listening(&self) -> std::sync::MutexGuard<'_, BTreeMap<RankId, AbortHandle>> {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }

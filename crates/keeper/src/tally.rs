@@ -111,6 +111,7 @@ fn tell_rank(told: &Counters, now: &Counters, metrics: &Metrics) {
     to.failed_repairs.add(now.failed_repairs - told.failed_repairs);
     to.late_answers.add(now.late_answers - told.late_answers);
     to.foreign_answers.add(now.foreign_answers - told.foreign_answers);
+    to.view_doubts.add(now.doubts - told.doubts);
     to.drift_repairs.add(now.drifts - told.drifts);
     to.unknown_removals.add(now.unknown_removals - told.unknown_removals);
     to.source_heartbeats.add(now.heartbeats - told.heartbeats);

@@ -30,7 +30,7 @@ fn stream(name: &str, chunks: &[Bytes], wanted: Wanted, attention: Attention) {
     let cost = best(chunks.len(), || {
         let mut splitter = Splitter::new(1 << 20);
         let mut ear = Ear::new(Endpoint::ChatCompletions, attention);
-        let mut so_far = SoFar::new(&ask, 1 << 20);
+        let mut so_far = SoFar::new(&ask, &body, 1 << 20);
         for chunk in chunks {
             splitter.push(chunk.clone());
             while let Ok(Some(event)) = splitter.next_event() {

@@ -173,6 +173,10 @@ impl Features {
     pub(crate) fn add(&mut self, feature: Feature) {
         self.0 |= 1 << feature as u8;
     }
+
+    pub(crate) fn put(&mut self, feature: Feature, has: bool) {
+        self.0 = self.0 & !(1 << feature as u8) | u64::from(has) << feature as u8;
+    }
 }
 
 #[cfg(test)]

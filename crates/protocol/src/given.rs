@@ -25,7 +25,7 @@ pub(crate) struct Wrong {
 }
 
 /// The longest deadline that makes sense: a day.
-const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+const LONGEST_DEADLINE: Duration = Duration::from_hours(24);
 
 impl Given<'_> {
     /// A text.

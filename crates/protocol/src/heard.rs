@@ -38,6 +38,10 @@ pub struct Usage {
 }
 
 /// What an event or an answer said.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "an event can be each of these, or several at once"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heard {
     /// Whether it brings a part of the answer: text, reasoning, a tool's arguments.
@@ -189,12 +193,12 @@ impl Ear {
             heard.error = error_of(data);
         }
         if self.attention == Attention::Words {
-            heard.words = Some(self.words(data, text_key));
+            heard.words = Some(Box::new(self.words(data, text_key)));
         }
         heard
     }
 
-    fn words(&mut self, data: &[u8], text_key: &Key) -> Box<Words> {
+    fn words(&mut self, data: &[u8], text_key: &Key) -> Words {
         let mut words = Words::default();
         if !self.introduced {
             words.head = head(data);
@@ -211,7 +215,7 @@ impl Ear {
         if keyed::TOKEN_IDS.opens(data, b'[') {
             words.tokens = keyed::TOKEN_IDS.from(data).and_then(leading).and_then(ids);
         }
-        Box::new(words)
+        words
     }
 
     /// An event in Anthropic's words.

@@ -169,13 +169,13 @@ impl Hints {
         if let Some((ask, body)) = body
             && let Some(object) = ask.homing
         {
-            hints.from_body(object.of(body))?;
+            hints.take_object(object.of(body), HINTS, "homing")?;
         }
         let mut seen = 0_u64;
         let mut agent = None;
         for (name, value) in headers {
             session::from_header(&mut agent, name, value);
-            hints.from_header(name, value, &mut seen)?;
+            hints.take_header(name, value, &mut seen)?;
         }
         if hints.session.is_none() {
             hints.session = agent.or_else(|| body.and_then(|(ask, _)| session::from_body(ask)));
@@ -183,7 +183,7 @@ impl Hints {
         Ok(hints)
     }
 
-    fn from_header(&mut self, name: &str, value: &[u8], seen: &mut u64) -> Result<(), BadHint> {
+    fn take_header(&mut self, name: &str, value: &[u8], seen: &mut u64) -> Result<(), BadHint> {
         let Some(given) = name
             .get(..PREFIX.len())
             .filter(|start| start.eq_ignore_ascii_case(PREFIX))
@@ -215,11 +215,7 @@ impl Hints {
         table[place].1(self, &Given::Header(text.trim())).map_err(|wrong| bad(wrong.to_string()))
     }
 
-    fn from_body(&mut self, object: &[u8]) -> Result<(), BadHint> {
-        self.from_object(object, HINTS, "homing")
-    }
-
-    fn from_object(&mut self, object: &[u8], table: &[(&str, Take)], path: &str) -> Result<(), BadHint> {
+    fn take_object(&mut self, object: &[u8], table: &[(&str, Take)], path: &str) -> Result<(), BadHint> {
         let bad = |hint: String, wrong: String| BadHint { hint, wrong };
         if kind(object) != Some(Kind::Object) {
             return Err(bad(path.to_owned(), "must be an object".to_owned()));
@@ -228,7 +224,7 @@ impl Hints {
             let key = text(key).unwrap_or_default();
             let named = || format!("{path}.{}", shown(&key));
             if path == "homing" && key == "overrides" {
-                self.from_object(value, OVERRIDES, "homing.overrides")?;
+                self.take_object(value, OVERRIDES, "homing.overrides")?;
                 continue;
             }
             let Some((_, take)) = table.iter().find(|(known, _)| *known == key) else {

@@ -669,7 +669,7 @@ mod tests {
         fn accepted_is_what_serde_accepts(inner in jsonish()) {
             let text = format!("{{\"k\":{inner}}}");
             for text in [&text, &inner] {
-                let expected = serde_json::from_str::<std::collections::HashMap<String, IgnoredAny>>(text).is_ok();
+                let expected = text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
                 prop_assert_eq!(read(text).is_ok(), expected, "{}", text);
             }
         }

@@ -104,8 +104,9 @@ mod tests {
 
     fn headers(all: &[(&str, &str)]) -> Option<Session> {
         let mut known = None;
-        all.iter()
-            .for_each(|(name, value)| from_header(&mut known, name, value.as_bytes()));
+        for (name, value) in all {
+            from_header(&mut known, name, value.as_bytes());
+        }
         known
     }
 

@@ -321,9 +321,9 @@ mod tests {
             (&["d"], body),
         ] {
             let new = change(body, |splice| {
-                gone.iter().for_each(|key| {
+                for key in gone {
                     splice.remove(key);
-                });
+                }
             });
             assert_eq!(new, left, "{gone:?}");
         }

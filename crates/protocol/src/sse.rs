@@ -186,13 +186,27 @@ pub struct Splitter {
     begun: BytesMut,
     /// What has come and was not looked at.
     chunk: Bytes,
+    line: LineState,
+    stage: Stage,
+}
+
+/// What stands before the next byte.
+#[derive(Clone, Copy, Debug)]
+struct LineState {
     /// Nothing stands on the line yet.
-    line_start: bool,
+    empty: bool,
     /// The last byte was a CR: a LF that follows belongs to it.
     after_cr: bool,
+}
+
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
     /// No event was taken yet.
-    at_start: bool,
-    failed: bool,
+    Start,
+    Running,
+    /// An event was too long.
+    Failed,
 }
 
 impl Splitter {
@@ -202,10 +216,11 @@ impl Splitter {
             max_event,
             begun: BytesMut::new(),
             chunk: Bytes::new(),
-            line_start: true,
-            after_cr: false,
-            at_start: true,
-            failed: false,
+            line: LineState {
+                empty: true,
+                after_cr: false,
+            },
+            stage: Stage::Start,
         }
     }
 
@@ -223,8 +238,8 @@ impl Splitter {
     pub fn next_event(&mut self) -> Result<Option<Event>, EventTooLong> {
         let end = self.find_end();
         let length = self.begun.len() + end.unwrap_or(self.chunk.len());
-        if self.failed || length > self.max_event {
-            self.failed = true;
+        if self.stage == Stage::Failed || length > self.max_event {
+            self.stage = Stage::Failed;
             self.begun = BytesMut::new();
             self.chunk = Bytes::new();
             return Err(EventTooLong { limit: self.max_event });
@@ -239,7 +254,8 @@ impl Splitter {
             self.begun.extend_from_slice(&raw);
             raw = self.begun.split().freeze();
         }
-        let mark = std::mem::take(&mut self.at_start) && raw.starts_with(BYTE_ORDER_MARK);
+        let stage = std::mem::replace(&mut self.stage, Stage::Running);
+        let mark = stage == Stage::Start && raw.starts_with(BYTE_ORDER_MARK);
         let start = if mark { BYTE_ORDER_MARK.len() } else { 0 };
         Ok(Some(Event::from(raw, start)))
     }
@@ -254,28 +270,32 @@ impl Splitter {
     /// Where the event that is begun ends in the piece at hand.
     #[inline]
     fn find_end(&mut self) -> Option<usize> {
-        let text = &self.chunk;
+        const BEGUN: LineState = LineState {
+            empty: false,
+            after_cr: false,
+        };
+        let (text, line) = (&self.chunk, &mut self.line);
         let mut at = 0;
         while let Some(place) = memchr::memchr2(b'\n', b'\r', &text[at..]) {
             if place > 0 {
-                (self.line_start, self.after_cr) = (false, false);
+                *line = BEGUN;
             }
             at += place + 1;
-            if text[at - 1] == b'\n' && std::mem::take(&mut self.after_cr) {
+            if text[at - 1] == b'\n' && std::mem::take(&mut line.after_cr) {
                 continue;
             }
-            self.after_cr = text[at - 1] == b'\r';
-            if !std::mem::replace(&mut self.line_start, true) {
+            line.after_cr = text[at - 1] == b'\r';
+            if !std::mem::replace(&mut line.empty, true) {
                 continue;
             }
-            if self.after_cr && text.get(at) == Some(&b'\n') {
-                self.after_cr = false;
+            if line.after_cr && text.get(at) == Some(&b'\n') {
+                line.after_cr = false;
                 at += 1;
             }
             return Some(at);
         }
         if at < text.len() {
-            (self.line_start, self.after_cr) = (false, false);
+            *line = BEGUN;
         }
         None
     }
@@ -306,7 +326,8 @@ mod tests {
                 if data.pop().is_some() {
                     events.push((name.clone(), data.clone()));
                 }
-                (name.clear(), data.clear());
+                name.clear();
+                data.clear();
                 continue;
             }
             let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());

@@ -81,7 +81,7 @@ pub fn stream(bytes: &[u8]) {
         Ear::new(endpoint, Attention::Words),
         Plan::new(&ask, Wanted::UsageAndTokens).editor(),
     );
-    let mut so_far = SoFar::new(&ask, 1 << 16);
+    let mut so_far = SoFar::new(&ask, &asked, 1 << 16);
     let mut resumed = None;
     for (place, event) in whole.iter().enumerate() {
         so_far.hear(&ear.event(event));
@@ -89,7 +89,7 @@ pub fn stream(bytes: &[u8]) {
             assert!(bytes.ends_with(b"\n") || bytes.ends_with(b"\r"), "an event stays one");
         }
         if place == whole.len() / 2 {
-            resumed = so_far.resume(&ask, &asked, Elsewhere::default()).ok();
+            resumed = so_far.resume(&Elsewhere::default()).ok();
         } else if let Some(resumed) = &mut resumed {
             let _ = resumed.seam.event(event);
         }
@@ -113,8 +113,11 @@ fn split(stream: &[u8], length: usize) -> Vec<Event> {
     all
 }
 
+/// A name and data.
+type Told<'a> = (Option<&'a [u8]>, Cow<'a, [u8]>);
+
 /// Names and data of events that have some.
-fn told(events: &[Event]) -> Vec<(Option<&[u8]>, Cow<'_, [u8]>)> {
+fn told(events: &[Event]) -> Vec<Told<'_>> {
     events
         .iter()
         .filter_map(|event| Some((event.name(), event.data()?)))

@@ -67,17 +67,17 @@ impl Engine {
         if endpoint == Endpoint::Completions {
             return match &body["prompt"] {
                 Value::String(text) => encode(text),
-                ids => serde_json::from_value(ids.clone()).unwrap(),
+                ids => serde_json::from_value(ids.clone()).expect("as it was made"),
             };
         }
-        let messages = body["messages"].as_array().unwrap();
+        let messages = body["messages"].as_array().expect("as it was made");
         let open = body["continue_final_message"] == true;
         assert_eq!(body["add_generation_prompt"] != false, !open);
         let mut text = String::new();
         for (place, message) in messages.iter().enumerate() {
-            let content = message["content"].as_str().unwrap();
+            let content = message["content"].as_str().expect("as it was made");
             let content = if self.strips { content.trim() } else { content };
-            text += &format!("<{}>{content}", message["role"].as_str().unwrap());
+            text.extend(["<", message["role"].as_str().expect("a role"), ">", content]);
             if !(open && place + 1 == messages.len()) {
                 text += "</>";
             }
@@ -90,7 +90,7 @@ impl Engine {
 
     /// All events of an answer, as vLLM writes them.
     fn answer(self, endpoint: Endpoint, body: &[u8], id: &str) -> Vec<Bytes> {
-        let body: Value = serde_json::from_slice(body).unwrap();
+        let body: Value = serde_json::from_slice(body).expect("as it was made");
         let prompt = self.prompt(endpoint, &body);
         let chat = endpoint == Endpoint::ChatCompletions;
         let most = body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64());
@@ -177,10 +177,10 @@ impl Engine {
         }
         if body["stream_options"]["include_usage"] == true {
             let completion = tokens.len() - prompt.len();
-            let mut last = piece(json!([]));
-            last["usage"] = json!({"prompt_tokens": prompt.len(), "completion_tokens": completion,
+            let mut used = piece(json!([]));
+            used["usage"] = json!({"prompt_tokens": prompt.len(), "completion_tokens": completion,
                 "total_tokens": prompt.len() + completion, "prompt_tokens_details": {"cached_tokens": 3}});
-            tell(&last);
+            tell(&used);
         }
         events.push(Bytes::from_static(b"data: [DONE]\n\n"));
         events
@@ -205,12 +205,12 @@ fn see(events: &[Bytes]) -> Seen {
     let mut splitter = Splitter::new(1 << 20);
     for bytes in events {
         splitter.push(bytes.clone());
-        while let Some(event) = splitter.next_event().unwrap() {
+        while let Some(event) = splitter.next_event().expect("as it was made") {
             if event.is_done() {
                 seen.done += 1;
                 continue;
             }
-            let value: Value = serde_json::from_slice(&event.data().unwrap()).unwrap();
+            let value: Value = serde_json::from_slice(&event.data().expect("as it was made")).expect("as it was made");
             let head = format!(
                 "{} {} {} {}",
                 value["id"], value["object"], value["created"], value["model"]
@@ -219,14 +219,14 @@ fn see(events: &[Bytes]) -> Seen {
                 seen.heads.push(head);
             }
             if let Some(usage) = value["usage"].as_object() {
-                let number = |key: &str| usage[key].as_u64().unwrap();
+                let number = |key: &str| usage[key].as_u64().expect("as it was made");
                 seen.usage = Some((
                     number("prompt_tokens"),
                     number("completion_tokens"),
                     number("total_tokens"),
                 ));
             }
-            for choice in value["choices"].as_array().unwrap() {
+            for choice in value["choices"].as_array().expect("as it was made") {
                 let delta = &choice["delta"];
                 seen.text += delta["content"].as_str().or(choice["text"].as_str()).unwrap_or("");
                 seen.roles += usize::from(delta["role"].is_string());
@@ -249,6 +249,8 @@ struct Case {
     body: Value,
     cuts: Vec<usize>,
     context: Option<u32>,
+    /// The body that is kept is the one that was sent, and not the client's.
+    keeps_sent: bool,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -268,64 +270,80 @@ fn case() -> impl Strategy<Value = Case> {
         any::<bool>(),
     );
     let cuts = prop::collection::vec(1..50_usize, 1..4);
-    (engine, asked, limits, cuts, any::<bool>()).prop_map(|(engine, asked, limits, cuts, context)| {
-        let (wanted, kind, seed, stop, keep, greedy) = asked;
-        let (most, least, newer, usage) = limits;
-        let (endpoint, mut body) = match kind {
-            0 => (Endpoint::Completions, json!({"prompt": format!("prompt {seed} \"é")})),
-            1 => (Endpoint::Completions, json!({"prompt": [70, seed, 71]})),
-            _ => (
-                Endpoint::ChatCompletions,
-                json!({"messages": [{"role": "user", "content": format!("hi {seed}")}]}),
-            ),
-        };
-        body["stream"] = json!(true);
-        if !stop.is_null() {
-            body["stop"] = stop;
-            body["include_stop_str_in_output"] = json!(keep);
-        }
-        if let Some(most) = most {
-            let newer = newer && endpoint == Endpoint::ChatCompletions;
-            body[if newer { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
-        }
-        if let Some(least) = least {
-            body["min_tokens"] = json!(least);
-        }
-        if greedy {
-            body["temperature"] = json!(0);
-        }
-        if usage {
-            body["stream_options"] = json!({"include_usage": true});
-        }
-        let (keeps_back, strips, pairs) = engine;
-        Case {
-            engine: Engine {
-                keeps_back,
-                strips,
-                pairs,
-            },
-            wanted,
-            endpoint,
-            body,
-            cuts,
-            context: context.then_some(CONTEXT),
-        }
-    })
+    (engine, asked, limits, cuts, any::<[bool; 2]>()).prop_map(
+        |(engine, asked, limits, cuts, [context, keeps_sent])| {
+            let (wanted, kind, seed, stop, keep, greedy) = asked;
+            let (most, least, newer, usage) = limits;
+            let (endpoint, mut body) = match kind {
+                0 => (Endpoint::Completions, json!({"prompt": format!("prompt {seed} \"é")})),
+                1 => (Endpoint::Completions, json!({"prompt": [70, seed, 71]})),
+                _ => (
+                    Endpoint::ChatCompletions,
+                    json!({"messages": [{"role": "user", "content": format!("hi {seed}")}]}),
+                ),
+            };
+            body["stream"] = json!(true);
+            if !stop.is_null() {
+                body["stop"] = stop;
+                body["include_stop_str_in_output"] = json!(keep);
+            }
+            if let Some(most) = most {
+                let newer = newer && endpoint == Endpoint::ChatCompletions;
+                body[if newer { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
+            }
+            if let Some(least) = least {
+                body["min_tokens"] = json!(least);
+            }
+            if greedy {
+                body["temperature"] = json!(0);
+            }
+            if usage {
+                body["stream_options"] = json!({"include_usage": true});
+            }
+            let (keeps_back, strips, pairs) = engine;
+            Case {
+                engine: Engine {
+                    keeps_back,
+                    strips,
+                    pairs,
+                },
+                wanted,
+                endpoint,
+                body,
+                cuts,
+                context: context.then_some(CONTEXT),
+                keeps_sent,
+            }
+        },
+    )
 }
 
 /// One stream after the other, each cut off after some events, and the last one whole.
 fn migrated(case: &Case) -> (Result<Vec<Bytes>, WhyNot>, Vec<Way>) {
     let original = Bytes::from(case.body.to_string());
-    let first = Ask::read(case.endpoint, &original, Limits::default()).unwrap();
-    let mut so_far = SoFar::new(&first, 1 << 20);
-    let (mut ask, mut body, mut seam): (Ask, Bytes, Option<Seam>) = (first.clone(), original.clone(), None);
-    let (mut passed, mut ways) = (Vec::new(), Vec::new());
+    let first = Ask::read(case.endpoint, &original, Limits::default()).expect("as it was made");
+    let plan = Plan::new(&first, case.wanted);
+    let prompt = case
+        .context
+        .map(|_| case.engine.prompt(case.endpoint, &case.body).len() as u64);
+    let elsewhere = Elsewhere {
+        wanted: case.wanted,
+        context: case.context,
+        prompt,
+        model: None,
+    };
+    let kept = if case.keeps_sent {
+        plan.body(&first, &original)
+    } else {
+        original.clone()
+    };
+    let mut so_far = SoFar::new(&first, &kept, 1 << 20);
+    let (mut endpoint, mut sent, mut editor) = (case.endpoint, plan.body(&first, &original), plan.editor());
+    let (mut seam, mut passed, mut ways): (Option<Seam>, _, _) = (None, Vec::new(), Vec::new());
     let mut cuts = case.cuts.iter();
     for life in 0.. {
-        let plan = Plan::new(&ask, case.wanted);
-        let sent = plan.body(&ask, &body);
-        let (editor, mut ear) = (plan.editor(), Ear::new(ask.endpoint, Attention::Words));
-        let events = case.engine.answer(ask.endpoint, &sent, &format!("life-{life}"));
+        let mut ear = Ear::new(endpoint, Attention::Words);
+        let events = case.engine.answer(endpoint, &sent, &format!("life-{life}"));
         let cut = cuts.next().copied().unwrap_or(usize::MAX);
         for raw in events.iter().take(cut) {
             let event = Event::new(raw.clone());
@@ -350,18 +368,12 @@ fn migrated(case: &Case) -> (Result<Vec<Bytes>, WhyNot>, Vec<Way>) {
             // What is behind the last piece is not lost here.
             return (Ok(passed), ways);
         }
-        let prompt = case
-            .context
-            .map(|_| case.engine.prompt(case.endpoint, &case.body).len() as u64);
-        let elsewhere = Elsewhere {
-            context: case.context,
-            prompt,
-        };
-        match so_far.resume(&first, &original, elsewhere) {
+        match so_far.resume(&elsewhere) {
             Err(why) => return (Err(why), ways),
             Ok(resumed) => {
                 ways.push(resumed.way);
-                (ask, body, seam) = (resumed.ask, resumed.body, Some(resumed.seam));
+                (endpoint, sent, editor) = (resumed.ask.endpoint, resumed.sent, resumed.editor);
+                seam = Some(resumed.seam);
             }
         }
     }

@@ -55,7 +55,7 @@ fn space() -> impl Strategy<Value = &'static str> {
 
 /// A key as it may be written: plain, or with its first letter escaped.
 fn spelt(key: &str, escaped: bool) -> String {
-    let plain = serde_json::to_string(key).unwrap();
+    let plain = serde_json::to_string(key).expect("as it was made");
     match key.chars().next() {
         Some(letter) if escaped => plain.replacen(letter, &format!("\\u{:04X}", u32::from(letter)), 1),
         _ => plain,
@@ -77,12 +77,12 @@ fn body() -> impl Strategy<Value = String> {
                 text.push(',');
             }
             let value = if pretty {
-                serde_json::to_string_pretty(value).unwrap()
+                serde_json::to_string_pretty(value).expect("as it was made")
             } else {
                 value.to_string()
             };
             let [a, b, c, d] = spaces;
-            text.push_str(&format!("{a}{}{b}:{c}{value}{d}", spelt(key, *escaped)));
+            text.extend([a, spelt(key, *escaped).as_str(), b, ":", c, &value, d]);
         }
         text + "}" + after
     })
@@ -90,7 +90,7 @@ fn body() -> impl Strategy<Value = String> {
 
 /// The same changes of a parsed object.
 fn model(body: &str, ops: &[Op]) -> Map<String, Value> {
-    let mut object: Map<String, Value> = serde_json::from_str(body).unwrap();
+    let mut object: Map<String, Value> = serde_json::from_str(body).expect("as it was made");
     for op in ops {
         match op.clone() {
             Op::Set(key, value) => {
@@ -133,8 +133,8 @@ fn touched(op: &Op) -> usize {
 fn others(body: &str, ops: &[Op]) -> Vec<(String, String)> {
     let named = |key: &[u8]| ops.iter().any(|op| is_key(key, KEYS[touched(op)]));
     let object = body.trim().as_bytes();
-    let all = entries(object).unwrap().filter(|(key, _)| !named(key));
-    let written = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let all = entries(object).expect("as it was made").filter(|(key, _)| !named(key));
+    let written = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("as it was made");
     all.map(|(key, value)| (written(key), written(value))).collect()
 }
 
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn splicing_means_what_editing_means(body in body(), ops in prop::collection::vec(op(), 0..5)) {
-        let fields = Fields::read(body.as_bytes(), Limits::default()).unwrap();
+        let fields = Fields::read(body.as_bytes(), Limits::default()).expect("as it was made");
         let mut splice = Splice::new(body.as_bytes(), &fields);
         for op in &ops {
             match op {
@@ -154,7 +154,7 @@ proptest! {
                 Op::Append(key, value) => splice.append(KEYS[*key], value.to_string()),
             };
         }
-        let new = String::from_utf8(splice.finish().to_vec()).unwrap();
+        let new = String::from_utf8(splice.finish().to_vec()).expect("as it was made");
         let parsed: Map<String, Value> = serde_json::from_str(&new)
             .map_err(|error| TestCaseError::fail(format!("{error}: {new}")))?;
         prop_assert_eq!(&parsed, &model(&body, &ops), "{}", new);
@@ -169,7 +169,7 @@ proptest! {
         // What is set is there once.
         for op in &ops {
             if let Op::Set(key, _) = op {
-                let all = entries(new.trim().as_bytes()).unwrap();
+                let all = entries(new.trim().as_bytes()).expect("as it was made");
                 prop_assert!(all.filter(|(written, _)| text(written).is_some_and(|name| name == KEYS[*key])).count() <= 1);
             }
         }

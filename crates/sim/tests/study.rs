@@ -8,7 +8,7 @@ use homing_feed::FeedConfig;
 
 use homing_profile::{Constant, Millis, Time, Timing};
 use homing_router::{CacheView, RouterConfig};
-use homing_sim::fleet::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup, World};
+use homing_sim::fleet::{Care, Disparity, Fault, FaultKind, FleetSetup, Links, RouterSetup, WorkerSetup, World};
 use homing_sim::study::local::{Found, Search, Worth};
 use homing_sim::study::{Mix, Reuse, Slo, Survey, Tally, Work};
 use homing_trace::generate::{Documents, Kind, Length, Sessions};
@@ -263,4 +263,56 @@ fn of_all_assignments_of_tiny_cases_none_beats_the_bound_no_policy_beats_the_bes
         }
         assert!((search.best().worth.ttft_mean - best.worth.ttft_mean).abs() < 1e-9);
     }
+}
+
+#[test]
+fn a_view_that_is_wrong_without_a_sign_is_repaired_because_it_promised_too_much() {
+    // Documents that are asked about again and again, in a cache that holds half of them: what was evicted comes back.
+    let kind = Kind::Documents(Documents {
+        documents: 20,
+        document: Length::always(300),
+        in_prompt: Length::always(1),
+        ..Documents::default()
+    });
+    let requests = generated(3, Arrivals::Constant { per_second: 4.0 }, kind, 800);
+    let run = |misread: Millis, requests: &[Request]| {
+        let mut setup = fleet(1, 250, &constant(5.0), "time");
+        setup.workers.ring = 1 << 20;
+        setup.faults.push(Fault {
+            at: Time::ZERO,
+            lasts: misread,
+            kind: FaultKind::Misread {
+                worker: 0,
+                per_mille: 1_000,
+            },
+        });
+        let mut overpromised = Vec::new();
+        let world = World::new(setup, traffic(requests))
+            .expect("it can be")
+            .with_care(Care::Close);
+        let outcome = world.run(&mut |record, _| {
+            if record.cached < record.predicted_cached {
+                overpromised.push(record.number);
+            }
+        });
+        let outcome = outcome.expect("it goes on");
+        assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+        assert!(outcome.compared > 0);
+        (outcome.doubted, outcome.misled, overpromised)
+    };
+    let (doubted, misled, overpromised) = run(Millis::ZERO, &requests);
+    assert_eq!((doubted, misled), (0, 0), "nothing is misread");
+    assert!(
+        overpromised.len() < 8,
+        "few were evicted on their way: {overpromised:?}"
+    );
+    // Removals are overlooked for a while. Nothing that is heard later contradicts that.
+    let (_, misled, _) = run(Millis(10_000.0), &requests[..45]);
+    assert_eq!(misled, 1, "it is wrong by then");
+    let (doubted, misled, overpromised) = run(Millis(10_000.0), &requests);
+    assert_eq!((doubted, misled), (1, 0), "it was doubted, and then it was right");
+    assert!(
+        overpromised.len() >= 8 && overpromised.iter().all(|number| *number < 150),
+        "{overpromised:?}"
+    );
 }

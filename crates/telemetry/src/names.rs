@@ -123,7 +123,9 @@ metrics! {
         late_answers: Counter = "homing_feed_late_answers_total",
         /// Parts of answers that named another rank.
         foreign_answers: Counter = "homing_feed_foreign_answers_total",
-        /// Repairs begun because the view had drifted.
+        /// Times that a router doubted a view, because engines had less cached than it promised.
+        view_doubts: Counter = "homing_feed_view_doubts_total",
+        /// Repairs begun because the view had drifted, or was doubted.
         drift_repairs: Counter = "homing_feed_drift_repairs_total",
         /// Removals of unknown blocks while the view was complete. They are evidence of drift.
         unknown_removals: Counter = "homing_feed_unknown_removals_total",
@@ -306,6 +308,7 @@ mod tests {
         "clears",
         "conflicts",
         "connections",
+        "doubts",
         "entries",
         "events",
         "failures",

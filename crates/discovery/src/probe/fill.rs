@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn check(said: &str, facts: &Facts, expected: Expect) {
+    fn check(said: &str, facts: &Facts, expected: &Expect) {
         let defaults = Config::default().worker_defaults();
         let spec = WorkerSpec::parse(said, &defaults.learning()).unwrap();
         let Filled {
@@ -186,7 +186,7 @@ mod tests {
         check(
             "http://a",
             &facts(),
-            expect![[r#"
+            &expect![[r#"
                 http://a,events=tcp://a:5557,topic=kv,role=both,model=qwen,block-size=16,dialect=sglang,ranks=2,cache-view=events,copies=counted
                 its dialect is sglang
                 it serves qwen
@@ -206,7 +206,7 @@ mod tests {
                 dialect: Some(Dialect::Vllm),
                 ..facts()
             },
-            expect![[r#"
+            &expect![[r#"
                 http://a,events=tcp://a:1,topic=x,role=both,model=llama,block-size=48,dialect=vllm,ranks=3,cache-view=events,copies=counted
                 but:
                 it serves qwen, qwen-law, and its model was said to be llama
@@ -222,7 +222,7 @@ mod tests {
                 ranks: None,
                 ..facts()
             },
-            expect![[r#"
+            &expect![[r#"
                 http://a,role=both,model=qwen-law,block-size=1,dialect=sglang,ranks=1,cache-view=approximate,copies=counted
                 its blocks have 1 tokens
                 but:
@@ -234,7 +234,7 @@ mod tests {
                 events: Some(EventSource::Nobody),
                 ..facts()
             },
-            expect![[r#"
+            &expect![[r#"
                 http://a,events=tcp://a:1,role=both,model=qwen,block-size=16,dialect=sglang,ranks=2,cache-view=events,copies=counted
                 but:
                 it says that it publishes no events, and they were said to be at tcp://a:1"#]],
@@ -246,7 +246,7 @@ mod tests {
         check(
             "http://a,events=ipc:///run/x,model=qwen,dialect=sglang",
             &facts(),
-            expect![[r#"
+            &expect![[r#"
                 http://a,events=ipc:///run/x,role=both,model=qwen,block-size=16,dialect=sglang,ranks=1,cache-view=events,copies=counted
                 but:
                 it has 2 ranks, and was said to have 1"#]],

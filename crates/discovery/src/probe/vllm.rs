@@ -25,7 +25,8 @@ struct Version {
 /// An entry of `/kv_event_sources`.
 #[derive(Debug, Deserialize)]
 struct Events {
-    enable_kv_cache_events: Option<bool>,
+    #[serde(rename = "enable_kv_cache_events")]
+    is_on: Option<bool>,
     publisher: Option<String>,
     endpoint: Option<String>,
     replay_endpoint: Option<String>,
@@ -65,7 +66,7 @@ pub(super) async fn learn(facts: &mut Facts, worker: Asked<'_>) {
     }
     let engines = match page {
         Ok(page) => {
-            facts.take_cache(page.cache.unwrap_or_default());
+            facts.take_cache(&page.cache.unwrap_or_default());
             page.engines
         }
         Err(error) => {
@@ -121,7 +122,7 @@ impl Page {
 }
 
 impl Facts {
-    fn take_cache(&mut self, cache: Cache) {
+    fn take_cache(&mut self, cache: &Cache) {
         self.block_size = cache.block_size.and_then(BlockSize::new);
         self.blocks = cache.blocks.filter(|blocks| *blocks > 0).map(Blocks);
         self.prefix_caching = cache.prefix_caching;
@@ -162,7 +163,7 @@ impl Facts {
 
 impl Events {
     fn source(&self, url: &HttpUrl) -> Result<EventSource, String> {
-        let is_on = self.enable_kv_cache_events != Some(false);
+        let is_on = self.is_on != Some(false);
         let (Some(endpoint), true, Some("zmq")) = (&self.endpoint, is_on, self.publisher.as_deref()) else {
             return Ok(EventSource::Nobody);
         };
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn a_publisher_that_may_connect_is_said() {
         let events = |endpoint: &str| Events {
-            enable_kv_cache_events: Some(true),
+            is_on: Some(true),
             publisher: Some("zmq".to_owned()),
             endpoint: Some(endpoint.to_owned()),
             replay_endpoint: None,

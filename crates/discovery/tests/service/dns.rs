@@ -29,8 +29,11 @@ impl Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("homing-hosts-{}-{number}", std::process::id()));
-        fs::write(&file, hosts).unwrap();
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        fs::write(&file, hosts).expect("there is room for files, ports and processes");
+        let free = UdpSocket::bind("127.0.0.1:0")
+            .expect("there is room for files, ports and processes")
+            .local_addr()
+            .expect("there is room for files, ports and processes");
         let services: Vec<String> = services
             .iter()
             .map(|&service| format!("--srv-host={service}"))
@@ -45,20 +48,24 @@ impl Server {
 
     /// Says something else from now on.
     fn change(&self, hosts: &str) {
-        fs::write(&self.hosts, hosts).unwrap();
+        fs::write(&self.hosts, hosts).expect("there is room for files, ports and processes");
         let sent = Command::new("kill")
             .args(["-HUP", &self.process.id().to_string()])
             .status();
-        assert!(sent.unwrap().success());
+        assert!(sent.expect("there is room for files, ports and processes").success());
     }
 
     fn stop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.process
+            .kill()
+            .expect("there is room for files, ports and processes");
+        self.process
+            .wait()
+            .expect("there is room for files, ports and processes");
     }
 
     fn start_again(&mut self, hosts: &str) {
-        fs::write(&self.hosts, hosts).unwrap();
+        fs::write(&self.hosts, hosts).expect("there is room for files, ports and processes");
         self.process = spawn(self.address, &self.hosts, &self.services);
     }
 }

@@ -22,15 +22,15 @@ impl Scratch {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("homing-discovery-{}-{number}.toml", std::process::id());
         let file = Self(std::env::temp_dir().join(name));
-        fs::write(&file.0, text).unwrap();
+        fs::write(&file.0, text).expect("there is room for files, ports and processes");
         file
     }
 
     /// Puts another file in its place, as mounted files are exchanged.
     fn exchange(&self, text: &str) {
         let other = self.0.with_extension("new");
-        fs::write(&other, text).unwrap();
-        fs::rename(&other, &self.0).unwrap();
+        fs::write(&other, text).expect("there is room for files, ports and processes");
+        fs::rename(&other, &self.0).expect("there is room for files, ports and processes");
     }
 }
 

@@ -52,13 +52,18 @@ impl Mock {
     }
 
     pub fn url(&self) -> HttpUrl {
-        HttpUrl::parse(&format!("http://{}", self.places[0].address)).unwrap()
+        HttpUrl::parse(&format!("http://{}", self.places[0].address)).expect("the mock answers")
     }
 
     /// Makes it fail, or no longer.
     pub async fn faults(&self, change: serde_json::Value) {
         let url = format!("{}/mock/faults", self.url());
-        let answer = reqwest::Client::new().post(url).json(&change).send().await.unwrap();
+        let answer = reqwest::Client::new()
+            .post(url)
+            .json(&change)
+            .send()
+            .await
+            .expect("the mock answers");
         assert!(answer.status().is_success());
     }
 }
@@ -76,7 +81,7 @@ pub fn spec(text: &str) -> WorkerSpec {
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(GUARD, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what} did not come"),
+        Err(late) => panic!("{what} did not come: {late}"),
     }
 }
 

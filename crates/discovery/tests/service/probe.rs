@@ -18,16 +18,21 @@ use crate::mock::{Mock, soon, spec};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn ask(url: &HttpUrl) -> Result<Facts, NotReached> {
-    let probe = Probe::new(ProbeConfig { timeout: PATIENCE }).unwrap();
+    let probe =
+        Probe::new(ProbeConfig { timeout: PATIENCE }).expect("ports can be had, and a server on this machine answers");
     soon("an answer", probe.ask(url)).await
 }
 
 /// A server that answers only what it is told to.
 async fn serve(routes: Router) -> HttpUrl {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("ports can be had, and a server on this machine answers");
+    let address = listener
+        .local_addr()
+        .expect("ports can be had, and a server on this machine answers");
     tokio::spawn(async move { axum::serve(listener, routes).await });
-    HttpUrl::parse(&format!("http://{address}")).unwrap()
+    HttpUrl::parse(&format!("http://{address}")).expect("ports can be had, and a server on this machine answers")
 }
 
 fn reasons(facts: &Facts) -> String {

@@ -33,8 +33,16 @@ async fn gateway_at(address: &str) -> Gateway {
         },
         &metrics,
     );
-    let listener = TcpListener::bind(address).await.unwrap();
-    let url = HttpUrl::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let listener = TcpListener::bind(address)
+        .await
+        .expect("ports can be had, and a server on this machine answers");
+    let url = HttpUrl::parse(&format!(
+        "http://{}",
+        listener
+            .local_addr()
+            .expect("ports can be had, and a server on this machine answers")
+    ))
+    .expect("ports can be had, and a server on this machine answers");
     let routes = table.router();
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Gateway { table, url, metrics }
@@ -42,16 +50,21 @@ async fn gateway_at(address: &str) -> Gateway {
 
 impl Gateway {
     async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
-        let method = method.parse().unwrap();
+        let method = method
+            .parse()
+            .expect("ports can be had, and a server on this machine answers");
         let url = format!("{}/admin/workers{path}", self.url);
         let answer = reqwest::Client::new()
             .request(method, url)
             .body(body)
             .send()
             .await
-            .unwrap();
+            .expect("ports can be had, and a server on this machine answers");
         let status = answer.status().as_u16();
-        let text = answer.text().await.unwrap();
+        let text = answer
+            .text()
+            .await
+            .expect("ports can be had, and a server on this machine answers");
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 

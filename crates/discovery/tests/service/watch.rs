@@ -37,7 +37,7 @@ fn watchers(config: WatchConfig) -> Heard {
     let (to, notices) = mpsc::channel(16);
     let metrics = Arc::new(Metrics::default());
     Heard {
-        watchers: Watchers::new(config, to, &metrics).unwrap(),
+        watchers: Watchers::new(config, to, &metrics).expect("a client can be made"),
         notices,
         metrics,
     }

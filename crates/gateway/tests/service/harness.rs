@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homing_config::{Inputs, KnobId, Resolved, resolve};
+use homing_config::{Inputs, KnobId, Reader, Resolved, resolve};
 use homing_gateway::Service;
 use homing_mock::Place;
 use homing_telemetry::Metrics;
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_mins(1);
+pub const GUARD: Duration = Duration::from_secs(20);
 pub const POLL: Duration = Duration::from_millis(5);
 
 fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
@@ -67,6 +67,25 @@ impl Engine {
             place,
             runtime: Some(runtime),
         }
+    }
+
+    /// An engine at ports that were another's a moment ago.
+    pub fn start_again(more: &[(&str, &str)]) -> Self {
+        let until = Instant::now() + GUARD;
+        let ports = more
+            .iter()
+            .filter(|(name, _)| ["mock.port", "mock.events", "mock.replay"].contains(name));
+        let ports: Vec<String> = ports
+            .map(|(_, place)| place.rsplit(':').next().unwrap_or_default().to_owned())
+            .collect();
+        while ports
+            .iter()
+            .any(|port| std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_err())
+        {
+            assert!(Instant::now() < until, "ports {ports:?} are not free again");
+            std::thread::sleep(POLL);
+        }
+        Self::start(more)
     }
 
     pub fn url(&self) -> String {
@@ -126,9 +145,18 @@ impl Gateway {
             ("health.interval", "200ms"),
             ("load.interval", "200ms"),
         ];
+        Self::run(&resolved(workers, &[&any, settings].concat()), None).await
+    }
+
+    /// A gateway whose settings file is read again when it changes.
+    pub async fn reading(reader: Reader) -> Self {
+        let resolved = reader.read().unwrap_or_else(|rejected| panic!("{rejected}"));
+        Self::run(&resolved, Some(reader)).await
+    }
+
+    async fn run(resolved: &Resolved, reader: Option<Reader>) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let resolved = resolved(workers, &[&any, settings].concat());
-        let service = Service::start(&resolved, None, metrics.clone()).await;
+        let service = Service::start(resolved, reader, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let (url, admin) = (
             format!("http://{}", service.address()),
@@ -184,7 +212,8 @@ impl Gateway {
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {
-            assert!(Instant::now() < until, "waited for {what}");
+            let late = Instant::now() > until;
+            assert!(!late, "waited for {what}: {}", self.admin("/admin/fleet").await);
             tokio::time::sleep(POLL).await;
         }
     }

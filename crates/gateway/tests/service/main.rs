@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
+mod clients;
 mod faults;
+mod fleet;
 mod harness;
 mod operate;
 mod requests;
 mod routing;
+mod strange;

@@ -116,7 +116,7 @@ async fn workers_that_come_later_are_found_and_those_that_restart_are_used_again
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(gateway.send("/v1/chat/completions", &stream(1)).await.status(), 503);
     for _ in 0..2 {
-        let mut engine = started_at(&port).await;
+        let mut engine = Engine::start_again(&[("mock.port", &port)]);
         gateway
             .wait("an answer", async || {
                 gateway.send("/v1/chat/completions", &stream(1)).await.status() == 200
@@ -129,21 +129,4 @@ async fn workers_that_come_later_are_found_and_those_that_restart_are_used_again
             })
             .await;
     }
-}
-
-/// An engine at a port that was another's a moment ago.
-async fn started_at(port: &str) -> Engine {
-    let port = port.to_owned();
-    tokio::task::spawn_blocking(move || {
-        for _ in 0..200 {
-            let free = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
-            if free {
-                return Engine::start(&[("mock.port", &port)]);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("port {port} is not free again");
-    })
-    .await
-    .unwrap()
 }

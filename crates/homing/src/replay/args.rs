@@ -97,6 +97,9 @@ pub struct ReplayArgs {
     /// Write a page with plots
     #[arg(long, value_name = "FILE")]
     pub report: Option<String>,
+    /// Write what became of each request, with the decision about it, as a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    pub records: Option<String>,
     /// Look for a better assignment than the policies found, with so many tries, on the first requests
     #[arg(long, value_name = "TRIES", num_args = 0..=1, default_missing_value = "200")]
     pub best_found: Option<u32>,

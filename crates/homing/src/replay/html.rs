@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Told;
 use super::plan::Plan;
-use super::run::{PolicyRuns, Sample};
+use super::run::PolicyRuns;
 
 const TEMPLATE: &str = include_str!("report.html");
 const PLACE: &str = "__DATA__";
@@ -43,6 +43,10 @@ fn plots(runs: &PolicyRuns) -> Value {
         .map(|row| row.into_iter().map(rounded).collect())
         .collect();
     let cached: Vec<Option<f64>> = cached.into_iter().map(|share| share.map(rounded)).collect();
+    let samples = runs.runs[0].samples.iter();
+    let samples: Vec<Value> = samples
+        .map(|sample| super::records::describe(&sample.record, sample.decision.as_deref()))
+        .collect();
     json!({
         "policy": runs.policy,
         "ttft": curve(&runs.tally.ttft),
@@ -50,7 +54,7 @@ fn plots(runs: &PolicyRuns) -> Value {
         "e2e": curve(&runs.tally.e2e),
         "cached": {"cell_s": length.0 / 1e3, "shares": cached},
         "load": {"cell_s": cell.0 / 1e3, "workers": load},
-        "samples": runs.runs[0].samples.iter().map(sample).collect::<Vec<_>>(),
+        "samples": samples,
     })
 }
 
@@ -60,32 +64,6 @@ fn curve(of: &Quantiles) -> Vec<[f64; 2]> {
     let rare = (0..=20).map(|step| 0.99 + f64::from(step) / 2_000.0);
     let point = |share: f64| [(share * 1e4).round() / 1e4, (of.at(share) * 1e3).round() / 1e3];
     even.chain(rare).map(point).collect()
-}
-
-fn sample(sample: &Sample) -> Value {
-    let record = &sample.record;
-    let decision: Option<Value> = sample
-        .decision
-        .as_ref()
-        .and_then(|json| serde_json::from_str(json).ok());
-    json!({
-        "number": record.number,
-        "router": record.router,
-        "worker": record.rank.map(|rank| rank.worker.0),
-        "arrived_s": record.arrived.millis() / 1e3,
-        "queued_ms": record.queued.0,
-        "ttft_ms": record.first_token.map(|first| first.0),
-        "served_ttft_ms": record.served_first_token.map(|first| first.0),
-        "predicted_ttft_ms": record.predicted_first_token.0,
-        "e2e_ms": record.whole.0,
-        "prompt": record.prompt.0,
-        "output": record.output.0,
-        "cached": record.cached.0,
-        "predicted_cached": record.predicted_cached.0,
-        "attempts": record.attempts,
-        "end": format!("{:?}", record.end),
-        "decision": decision,
-    })
 }
 
 #[cfg(test)]

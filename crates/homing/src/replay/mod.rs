@@ -7,6 +7,7 @@ mod html;
 mod json;
 mod live;
 mod plan;
+mod records;
 mod run;
 mod source;
 mod stats;
@@ -23,7 +24,8 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 use crate::show::Style;
 use args::{ReplayArgs, TuneArgs};
 use plan::Plan;
-use run::{PolicyRuns, Samples};
+use records::Records;
+use run::{PolicyRuns, Samples, Shown};
 
 /// What came of a replay.
 pub struct Told {
@@ -63,7 +65,15 @@ pub fn replay(matches: &ArgMatches) -> anyhow::Result<String> {
     } else {
         Samples::Dropped
     };
-    let mut policies = run::all(&plan, &named, &seeds, samples)?;
+    let records = args.records.as_deref().map(Records::create).transpose()?;
+    let shown = Shown {
+        samples,
+        records: records.as_ref(),
+    };
+    let mut policies = run::all(&plan, &named, &seeds, shown)?;
+    if let Some(records) = &records {
+        records.finish()?;
+    }
     if let Some(url) = &args.live {
         policies.push(live::run(&plan, url, &args)?);
     }

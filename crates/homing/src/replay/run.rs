@@ -11,6 +11,7 @@ use homing_sim::fleet::{FleetSetup, Outcome, Record, World};
 use homing_sim::study::Tally;
 
 use super::plan::Plan;
+use super::records::Records;
 
 /// Requests whose decisions are shown, evenly spread, and the slowest beside them.
 const SAMPLES: u64 = 240;
@@ -57,16 +58,40 @@ pub enum Samples {
     Dropped,
 }
 
+/// What is shown of requests.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// Some of them, on a page.
+    pub samples: Samples,
+    /// All of them, in a file.
+    pub records: Option<&'a Records>,
+}
+
+impl Shown<'_> {
+    /// Nothing.
+    pub const NOTHING: Self = Self {
+        samples: Samples::Dropped,
+        records: None,
+    };
+}
+
 /// Runs every policy with every seed.
-pub fn all(plan: &Plan, policies: &[String], seeds: &[u64], samples: Samples) -> anyhow::Result<Vec<PolicyRuns>> {
+pub fn all(plan: &Plan, policies: &[String], seeds: &[u64], shown: Shown<'_>) -> anyhow::Result<Vec<PolicyRuns>> {
     let jobs: Vec<(usize, u64)> = (0..policies.len())
         .flat_map(|policy| seeds.iter().map(move |seed| (policy, *seed)))
         .collect();
     let progress = Progress::new(plan.requests() * jobs.len() as u64, "runs");
     let results = in_parallel(plan.threads, jobs.len(), &progress, |job| {
         let (policy, seed) = jobs[job];
-        let kept = if seed == seeds[0] { samples } else { Samples::Dropped };
-        one(plan, &plan.fleet(&policies[policy], seed), kept, &progress).with_context(|| policies[policy].clone())
+        let shown = Shown {
+            samples: if seed == seeds[0] {
+                shown.samples
+            } else {
+                Samples::Dropped
+            },
+            ..shown
+        };
+        one(plan, &plan.fleet(&policies[policy], seed), shown, &progress).with_context(|| policies[policy].clone())
     });
     let mut by_policy: Vec<Vec<Run>> = policies.iter().map(|_| Vec::new()).collect();
     for (result, (policy, _)) in results.into_iter().zip(&jobs) {
@@ -129,18 +154,21 @@ fn in_parallel<T: Send>(
 }
 
 /// One run of the fleet.
-pub fn one(plan: &Plan, setup: &FleetSetup, samples: Samples, progress: &Progress) -> anyhow::Result<Run> {
+pub fn one(plan: &Plan, setup: &FleetSetup, shown: Shown<'_>, progress: &Progress) -> anyhow::Result<Run> {
     let mut tally = Tally::new(setup.workers.count, plan.slo, plan.since);
-    let mut shown = Sampler::new(plan.requests());
+    let mut sampler = Sampler::new(plan.requests());
     let mut world = World::new(setup.clone(), plan.traffic()?)?;
-    if samples == Samples::Kept {
+    if shown.samples == Samples::Kept || shown.records.is_some() {
         world = world.with_decisions();
     }
     let outcome = world.run(&mut |record, decision| {
         tally.add(record);
         progress.add();
-        if samples == Samples::Kept {
-            shown.see(record, decision);
+        if shown.samples == Samples::Kept {
+            sampler.see(record, decision);
+        }
+        if let Some(records) = shown.records {
+            records.add((&setup.routers.policy, setup.seed), record, decision);
         }
     })?;
     if let Some(violation) = outcome.violations.first() {
@@ -150,7 +178,7 @@ pub fn one(plan: &Plan, setup: &FleetSetup, samples: Samples, progress: &Progres
         seed: setup.seed,
         tally,
         outcome,
-        samples: shown.done(),
+        samples: sampler.done(),
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::args::TuneArgs;
 use super::json::good_share;
 use super::plan::{self, Plan};
-use super::run::{self, Progress, Samples};
+use super::run::{self, Progress, Shown};
 use super::{table, written};
 use crate::show::Style;
 
@@ -68,7 +68,7 @@ fn tried(plan: &Plan, settings: &Settings, progress: &Progress) -> anyhow::Resul
     setup
         .faults
         .retain(|fault| written::ends(fault.kind).0 < settings.workers);
-    let tally = run::one(plan, &setup, Samples::Dropped, progress)?.tally;
+    let tally = run::one(plan, &setup, Shown::NOTHING, progress)?.tally;
     Ok(Worth {
         good: good_share(&tally),
         goodput: tally.per_second(tally.counts.good),

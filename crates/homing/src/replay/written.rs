@@ -126,7 +126,7 @@ pub fn faults(text: &str, fleet: (u32, u32)) -> anyhow::Result<Vec<Fault>> {
 
 const FAULTS: &str = "expected KIND@TIME+DURATION, where KIND is crash:WORKER, hang:WORKER, drain:WORKER, leave:WORKER, \
      adapter-failure:WORKER, slow:WORKERxFACTOR, loss:WORKER/PERMILLE, \
-     repeat:WORKER/PERMILLE, reorder:WORKER/PERMILLE, feed-cut:ROUTER/WORKER, partition:ROUTER/WORKER, router-restart:ROUTER, \
+     repeat:WORKER/PERMILLE, reorder:WORKER/PERMILLE, misread:WORKER/PERMILLE, feed-cut:ROUTER/WORKER, partition:ROUTER/WORKER, router-restart:ROUTER, \
      impatience:PERMILLE, slow-clients:PERMILLE or late-words:PERMILLE";
 
 fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault> {
@@ -157,13 +157,14 @@ fn fault(written: &str, (workers, routers): (u32, u32)) -> anyhow::Result<Fault>
                 .context(FAULTS)?;
             FaultKind::Slow { worker, factor }
         }
-        "loss" | "repeat" | "reorder" => {
+        "loss" | "repeat" | "reorder" | "misread" => {
             let (worker, per_mille) = share()?;
             ensure!(per_mille <= 1_000, "{per_mille} out of a thousand are more than all");
             match name.trim() {
                 "loss" => FaultKind::Loss { worker, per_mille },
                 "repeat" => FaultKind::Repeat { worker, per_mille },
-                _ => FaultKind::Reorder { worker, per_mille },
+                "reorder" => FaultKind::Reorder { worker, per_mille },
+                _ => FaultKind::Misread { worker, per_mille },
             }
         }
         "feed-cut" | "partition" => {
@@ -215,7 +216,8 @@ pub fn ends(kind: FaultKind) -> (u32, u32) {
         | FaultKind::Slow { worker, .. }
         | FaultKind::Loss { worker, .. }
         | FaultKind::Repeat { worker, .. }
-        | FaultKind::Reorder { worker, .. } => (worker, 0),
+        | FaultKind::Reorder { worker, .. }
+        | FaultKind::Misread { worker, .. } => (worker, 0),
         FaultKind::FeedCut { router, worker } | FaultKind::Partition { router, worker } => (worker, router),
         FaultKind::RouterRestart { router } => (0, router),
         FaultKind::Impatience { .. } | FaultKind::SlowClients { .. } | FaultKind::LateWords { .. } => (0, 0),
@@ -266,11 +268,11 @@ mod tests {
     #[test]
     fn plans_of_faults() {
         let plan = "# first\nslow:1x4@70s+60s, crash:3@60s+30s\nloss:0/100@1s+1s\nfeed-cut:1/2@5s+1s,partition:0/1@1s+1s\n\
-                    router-restart:1@9s\nimpatience:500@0s+1s,repeat:1/9@1s+1s,reorder:1/9@1s+1s\n\
+                    router-restart:1@9s\nimpatience:500@0s+1s,repeat:1/9@1s+1s,reorder:1/9@1s+1s,misread:1/9@1s+1s\n\
                     hang:1@1s+1s,drain:2@1s+1s,leave:3@1s+1s,adapter-failure:0@1s+1s,slow-clients:9@1s+1s,late-words:9@1s+1s";
         let faults_of = |text: &str| faults(text, (4, 2));
         let right = faults_of(plan).unwrap();
-        assert_eq!(right.len(), 15);
+        assert_eq!(right.len(), 16);
         assert!(right.windows(2).all(|pair| pair[0].at <= pair[1].at));
         let crash = right.iter().find(|fault| fault.kind.name() == "crash").unwrap();
         assert_eq!((crash.at, crash.lasts), (Time::from_millis(60_000.0), Millis(30_000.0)));

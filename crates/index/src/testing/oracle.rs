@@ -44,11 +44,6 @@ type Parents = BTreeMap<BlockKey, BlockKey>;
 pub struct Truth(BTreeMap<RankId, FxHashMap<BlockKey, Tier>>);
 
 impl Truth {
-    /// How many ranks there are.
-    pub fn ranks(&self) -> usize {
-        self.0.len()
-    }
-
     /// The number of leading blocks that a rank holds on tiers up to each tier, if there is such a rank.
     pub fn depths(&self, rank: RankId, keys: &[BlockKey]) -> Option<[u32; Tier::COUNT]> {
         let held = self.0.get(&rank)?;
@@ -99,7 +94,7 @@ impl Oracle {
     }
 
     /// Blocks came, each stored in turn, and the index says that it had no room for those that are `refused`. They must be
-    /// all that follow the first of them or wait for one of them, and no others.
+    /// all that follow the first of them, unless they were held already, and all that wait for one of them.
     pub fn store_except(&mut self, rank: RankId, stored: &Stored, refused: &[(Label, BlockKey)]) {
         let (hasher, limit) = (self.hasher, self.orphans_per_rank);
         let Some(held) = self.ranks.get_mut(&rank) else { return };
@@ -179,13 +174,6 @@ impl Oracle {
             held.truncated |= !labels.is_empty();
             held.copies.retain(|(label, _, _), _| !labels.contains(label));
             held.forget_labels_without_copies();
-        }
-    }
-
-    /// The view of a rank is a lower bound.
-    pub fn mark_truncated(&mut self, rank: RankId) {
-        if let Some(held) = self.ranks.get_mut(&rank) {
-            held.truncated = true;
         }
     }
 

@@ -30,6 +30,7 @@ pub(super) const LIST_ITEMS: u8 = 14;
 pub(super) const LIST_END: u8 = 15;
 pub(super) const GONE: u8 = 16;
 pub(super) const FAILED: u8 = 17;
+pub(super) const DOUBTED: u8 = 18;
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +126,7 @@ mod tests {
             Input::WorkerLeft(rank.worker),
             Input::Connected(rank),
             Input::Disconnected(rank),
+            Input::Doubted(rank),
             Input::Heard { rank, batch },
         ];
         inputs.extend([None, position].map(|newest| Input::Heartbeat { rank, identity, newest }));

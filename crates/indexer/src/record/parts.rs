@@ -10,7 +10,7 @@ use homing_wire::Frame;
 use homing_wire::frame::decode;
 
 use super::entry::{
-    CONNECTED, DISCONNECTED, DISCOVERED, Done, END, FAILED, GONE, HEARD, HEARTBEAT, LEFT, LIST_END, LIST_HEAD,
+    CONNECTED, DISCONNECTED, DISCOVERED, DOUBTED, Done, END, FAILED, GONE, HEARD, HEARTBEAT, LEFT, LIST_END, LIST_HEAD,
     LIST_ITEMS, MAINTAIN, OVERFLOWED, REPLAY_END, REPLY_BATCH, TICK, WORKER_LEFT,
 };
 
@@ -61,6 +61,7 @@ impl<'a> Parts<'a> {
             LEFT => Input::Left(rank),
             CONNECTED => Input::Connected(rank),
             DISCONNECTED => Input::Disconnected(rank),
+            DOUBTED => Input::Doubted(rank),
             HEARD => Input::Heard {
                 rank,
                 batch: self.batch(hasher)?,

@@ -7,8 +7,8 @@ use homing_keeper::Told;
 use homing_wire::frame::{FrameError, FrameWriter};
 
 use super::entry::{
-    CONNECTED, DISCONNECTED, DISCOVERED, END, FAILED, GONE, HEARD, HEARTBEAT, LEFT, LIST_END, LIST_HEAD, LIST_ITEMS,
-    MAINTAIN, OVERFLOWED, REPLAY_END, REPLY_BATCH, TICK, WORKER_LEFT,
+    CONNECTED, DISCONNECTED, DISCOVERED, DOUBTED, END, FAILED, GONE, HEARD, HEARTBEAT, LEFT, LIST_END, LIST_HEAD,
+    LIST_ITEMS, MAINTAIN, OVERFLOWED, REPLAY_END, REPLY_BATCH, TICK, WORKER_LEFT,
 };
 
 /// The entry that says that nothing is missing.
@@ -46,6 +46,7 @@ fn put_input(input: &Input, frames: FrameWriter, out: &mut Vec<u8>) -> Result<()
         Input::Left(rank) => tagged(out, LEFT, *rank),
         Input::Connected(rank) => tagged(out, CONNECTED, *rank),
         Input::Disconnected(rank) => tagged(out, DISCONNECTED, *rank),
+        Input::Doubted(rank) => tagged(out, DOUBTED, *rank),
         Input::Heard { rank, batch } => {
             tagged(out, HEARD, *rank);
             frames.batch(batch, out)?;

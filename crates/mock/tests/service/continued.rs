@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use homing_protocol::{
-    Ask, Attention, Ear, Elsewhere, Endpoint, Event, Limits, Passed, Plan, Seam, SoFar, Splitter, Wanted, Way,
+    Ask, Attention, Ear, Elsewhere, Endpoint, Event, Limits, Passed, Plan, SoFar, Splitter, Wanted, Way,
 };
 use serde_json::{Value, json};
 
@@ -67,45 +67,40 @@ async fn events(mock: &Mock, worker: usize, path: &str, body: Bytes) -> Vec<Byte
 
 /// An answer that breaks off on the first worker after so many events, and goes on at the second.
 async fn continued(mock: &Mock, endpoint: Endpoint, body: &Bytes, cut: usize, wanted: Wanted) -> (Seen, Way) {
-    let first = Ask::read(endpoint, body, Limits::default()).expect("a body");
-    let mut so_far = SoFar::new(&first, 1 << 20);
-    let (mut passed, mut way) = (Vec::new(), None);
-    let mut next: Option<(Ask, Bytes, Option<Seam>)> = Some((first.clone(), body.clone(), None));
-    for worker in 0..2 {
-        let (ask, body_now, mut seam) = next.take().expect("a request");
-        let plan = Plan::new(&ask, wanted);
-        let (editor, mut ear) = (plan.editor(), Ear::new(ask.endpoint, Attention::Words));
-        let all = events(mock, worker, ask.endpoint.path(), plan.body(&ask, &body_now)).await;
-        let until = if worker == 0 { cut } else { all.len() };
-        for raw in all.into_iter().take(until) {
-            let event = Event::new(raw);
-            so_far.hear(&ear.event(&event));
-            let event = match editor.event(&event) {
-                Passed::Drop => continue,
-                Passed::Pass => event,
-                Passed::Replace(bytes) => Event::new(bytes),
-            };
-            match seam
-                .as_mut()
-                .map_or(Ok(Passed::Pass), |seam| seam.event(&event))
-                .expect("the same answer")
-            {
-                Passed::Drop => {}
-                Passed::Pass => passed.push(event.into_raw()),
-                Passed::Replace(bytes) => passed.push(bytes),
-            }
-        }
-        if worker == 0 {
-            let elsewhere = Elsewhere {
-                context: Some(4_096),
-                prompt: None,
-            };
-            let resumed = so_far.resume(&first, body, elsewhere).expect("it can be continued");
-            way = Some(resumed.way);
-            next = Some((resumed.ask, resumed.body, Some(resumed.seam)));
+    let ask = Ask::read(endpoint, body, Limits::default()).expect("a body");
+    let plan = Plan::new(&ask, wanted);
+    let (editor, mut ear) = (plan.editor(), Ear::new(endpoint, Attention::Words));
+    let mut so_far = SoFar::new(&ask, body, 1 << 20);
+    let mut passed = Vec::new();
+    let first = events(mock, 0, endpoint.path(), plan.body(&ask, body)).await;
+    for raw in first.into_iter().take(cut) {
+        let event = Event::new(raw);
+        so_far.hear(&ear.event(&event));
+        match editor.event(&event) {
+            Passed::Drop => {}
+            Passed::Pass => passed.push(event.into_raw()),
+            Passed::Replace(bytes) => passed.push(bytes),
         }
     }
-    (see(&passed), way.expect("it broke off"))
+    let elsewhere = Elsewhere {
+        wanted,
+        context: Some(4_096),
+        ..Elsewhere::default()
+    };
+    let mut resumed = so_far.resume(&elsewhere).expect("it can be continued");
+    for raw in events(mock, 1, resumed.ask.endpoint.path(), resumed.sent).await {
+        let event = match resumed.editor.event(&Event::new(raw.clone())) {
+            Passed::Drop => continue,
+            Passed::Pass => Event::new(raw),
+            Passed::Replace(bytes) => Event::new(bytes),
+        };
+        match resumed.seam.event(&event).expect("the same answer") {
+            Passed::Drop => {}
+            Passed::Pass => passed.push(event.into_raw()),
+            Passed::Replace(bytes) => passed.push(bytes),
+        }
+    }
+    (see(&passed), resumed.way)
 }
 
 #[tokio::test]

@@ -54,9 +54,9 @@ pub(super) fn resumed(ask: &Ask, body: &Bytes, start: &Start) -> Result<Bytes, W
     let mut splice = Splice::new(body, &ask.fields);
     if let Some(ids) = &start.ids {
         if ask.endpoint == Endpoint::ChatCompletions {
-            CHAT_ONLY.iter().for_each(|key| {
+            for key in CHAT_ONLY {
                 splice.remove(key);
-            });
+            }
         }
         splice.set("prompt", list(ids));
     } else if let Some(said) = &start.text {

@@ -15,6 +15,11 @@
 //!
 //! **Invariant:** what cannot be continued faithfully is refused with a reason ([`WhyNot`]), before or in the middle.
 //!
+//! The steps for whoever relays a stream: keep a [`SoFar`], tell it what is heard of every event ([`crate::heard::Ear`] with
+//! [`crate::heard::Attention::Words`]) before it is edited; when the worker dies, [`SoFar::resume`]; send [`Resumed::sent`] elsewhere,
+//! listen with a new ear for [`Resumed::ask`]'s endpoint and a new splitter, and pass each event through the new editor and then the
+//! seam. The same [`SoFar`] hears the new stream, and can be resumed again.
+//!
 //! Equality with an undisturbed run is claimed for greedy decoding only. It does not know of pinned workers, limits or budgets:
 //! those are for whoever asks.
 
@@ -27,6 +32,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::ask::{Ask, Delivery, Feature, Prompt};
+use crate::edit::{Editor, Wanted};
 use crate::endpoint::Endpoint;
 
 pub use seam::Seam;
@@ -145,9 +151,13 @@ impl Continuation {
     }
 }
 
-/// What is known of where the answer could go on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is known of where the answer goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
+    /// What is to be learnt there beyond what the client asked for.
+    pub wanted: Wanted,
+    /// The name of the model there, where it is another one.
+    pub model: Option<String>,
     /// Tokens that prompt and answer may have together there. Without it, a chat without a limit of its own goes on by its text.
     pub context: Option<u32>,
     /// Tokens of the prompt that the client sent, where they were counted: for the usage of an answer that ends across the seam.
@@ -157,11 +167,15 @@ pub struct Elsewhere {
 /// A request that continues an answer.
 #[derive(Clone, Debug)]
 pub struct Resumed {
-    /// What is asked now; its endpoint is not always that of the first request.
+    /// What is asked now, for whoever decides where. Its endpoint is not always that of the first request.
     pub ask: Ask,
-    /// Its body, to which a plan of its own is applied.
+    /// The body that it was read from.
     pub body: Bytes,
-    /// What makes its stream the continuation of the first: after the plan's editor.
+    /// The body to send to the endpoint's path.
+    pub sent: Bytes,
+    /// What takes out of the new stream what was added. It comes before the seam.
+    pub editor: Editor,
+    /// What makes the new stream the continuation of the first.
     pub seam: Seam,
     /// How it goes on.
     pub way: Way,

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use super::body::{self, Start};
 use super::seam::{Expected, Seam};
 use super::{Continuation, Elsewhere, Resumed, Way, WhyNot};
-use crate::ask::{Ask, Feature, MaxOutput};
+use crate::ask::{Ask, Feature, MaxOutput, Prompt};
+use crate::edit::Plan;
 use crate::endpoint::Endpoint;
 use crate::heard::{Head, Heard, Usage};
 use crate::json::Limits;
@@ -29,7 +30,10 @@ const MARKS: usize = 256;
 /// An answer so far.
 #[derive(Clone, Debug)]
 pub struct SoFar {
-    pub(super) endpoint: Endpoint,
+    /// What the client asked.
+    ask: Ask,
+    /// In which words.
+    body: Bytes,
     max_bytes: usize,
     /// What was passed to the client.
     pub(super) text: String,
@@ -63,10 +67,12 @@ struct Mark {
 }
 
 impl SoFar {
-    /// Nothing is said yet. `max_bytes` bounds what is kept; an answer that is longer cannot be continued.
-    pub fn new(ask: &Ask, max_bytes: usize) -> Self {
+    /// Nothing is said yet. What the client asked, and the body in which it did; `max_bytes` bounds what is kept of the answer, and
+    /// one that is longer cannot be continued.
+    pub fn new(ask: &Ask, body: &Bytes, max_bytes: usize) -> Self {
         Self {
-            endpoint: ask.endpoint,
+            ask: ask.clone(),
+            body: body.clone(),
             max_bytes,
             text: String::new(),
             at: 0,
@@ -117,7 +123,7 @@ impl SoFar {
             _ => {}
         }
         // The beginning of a chat is no token.
-        let beginning = words.head.is_some() && self.endpoint == Endpoint::ChatCompletions && words.text.is_empty();
+        let beginning = words.head.is_some() && self.ask.endpoint == Endpoint::ChatCompletions && words.text.is_empty();
         self.pieces += u32::from(!beginning);
         if !words.text.is_empty() {
             self.mark();
@@ -144,49 +150,53 @@ impl SoFar {
         self.refused
     }
 
-    /// The request that continues it, made from what the client asked, and what is heard from then on is its answer.
-    pub fn resume(&mut self, ask: &Ask, body: &Bytes, elsewhere: Elsewhere) -> Result<Resumed, WhyNot> {
+    /// The request that continues it. What is heard from then on is its answer.
+    pub fn resume(&mut self, elsewhere: &Elsewhere) -> Result<Resumed, WhyNot> {
         if let Some(why) = self.refused {
             return Err(why);
         }
-        let (way, mut start) = self.start(ask, body, elsewhere)?;
+        let asked = read(self.ask.endpoint, &self.body)?;
+        let (way, mut start) = self.start(&asked, elsewhere)?;
         start.prompt = start.prompt.or(elsewhere.prompt);
         let endpoint = match way {
             Way::Tokens => Endpoint::Completions,
-            Way::Again | Way::Text => ask.endpoint,
+            Way::Again | Way::Text => asked.endpoint,
         };
-        let new = body::resumed(ask, body, &start)?;
-        let limits = Limits {
-            bytes: usize::MAX,
-            ..Limits::default()
-        };
-        let new_ask = Ask::read(endpoint, &new, limits).map_err(|_| WhyNot::Prompt)?;
+        let body = body::resumed(&asked, &self.body, &start)?;
+        let mut ask = read(endpoint, &body)?;
+        // What the client did not ask for is taken out again, even if the body came with it.
+        ask.usage = self.ask.usage;
+        ask.features.put(Feature::TokenIds, self.ask.has(Feature::TokenIds));
+        let mut plan = Plan::new(&ask, elsewhere.wanted);
+        plan.model.clone_from(&elsewhere.model);
         let expected = Expected {
             text: self.text[start.at..].to_owned(),
             lenient: self.text[start.at..].trim().is_empty(),
         };
-        let seam = Seam::new(self, ask, endpoint, &start, expected);
+        let seam = Seam::new(self, &self.ask, endpoint, &start, expected);
         self.restart(&start);
         Ok(Resumed {
-            ask: new_ask,
-            body: new,
+            sent: plan.body(&ask, &body),
+            editor: plan.editor(),
+            ask,
+            body,
             seam,
             way,
         })
     }
 
     /// Where the next worker is to begin.
-    fn start(&self, ask: &Ask, body: &[u8], elsewhere: Elsewhere) -> Result<(Way, Start), WhyNot> {
+    fn start(&self, ask: &Ask, elsewhere: &Elsewhere) -> Result<(Way, Start), WhyNot> {
         if self.text.is_empty() {
             return Ok((Way::Again, Start::default()));
         }
         let kept_back = kept_back(ask);
         if kept_back == 0
-            && let Some(start) = self.by_tokens(ask, body, elsewhere)
+            && let Some(start) = self.by_tokens(ask, elsewhere)
         {
             return Ok((Way::Tokens, start));
         }
-        if ask.prompt_tokens(body).is_some() {
+        if matches!(ask.prompt, Prompt::Tokens(_)) {
             return Err(if kept_back > 0 {
                 WhyNot::KeptBack
             } else {
@@ -207,8 +217,8 @@ impl SoFar {
     }
 
     /// From the tokens, where all are known.
-    fn by_tokens(&self, ask: &Ask, body: &[u8], elsewhere: Elsewhere) -> Option<Start> {
-        let prompt = ask.prompt_tokens(body).or_else(|| self.prompt_tokens.clone())?;
+    fn by_tokens(&self, ask: &Ask, elsewhere: &Elsewhere) -> Option<Start> {
+        let prompt = ask.prompt_tokens(&self.body).or_else(|| self.prompt_tokens.clone())?;
         let mark = *self.marks.back()?;
         // Tokens after the mark gave no text yet: they are computed again.
         let said = self.tokens.as_ref()?.get(..mark.tokens as usize)?;
@@ -320,6 +330,15 @@ impl SoFar {
     pub(super) fn used(&self) -> Option<Usage> {
         self.usage
     }
+}
+
+/// What a body asks. It was read before, or made of one that was.
+fn read(endpoint: Endpoint, body: &[u8]) -> Result<Ask, WhyNot> {
+    let limits = Limits {
+        bytes: usize::MAX,
+        ..Limits::default()
+    };
+    Ask::read(endpoint, body, limits).map_err(|_| WhyNot::Prompt)
 }
 
 /// Characters that an engine keeps back: one less than the longest text that ends the answer has, as vLLM does.

@@ -166,6 +166,7 @@ impl World {
                 [26, number(*rank), newest.map_or(0, |(sequence, _)| sequence.0), 0]
             }
             Input::Overflowed { rank, highest } => [27, number(*rank), highest.map_or(0, |highest| highest.0), 0],
+            Input::Doubted(rank) => [30, number(*rank), 0, 0],
             Input::Reply(reply) => [28, number(reply.rank), reply.ask.0, part_number(&reply.part)],
             Input::Tick => [29, 0, 0, 0],
         };

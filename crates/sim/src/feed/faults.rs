@@ -65,6 +65,8 @@ faults! {
     DiscoveredAgain = "ranks discovered twice",
     /// Discovery tells of a life that is over.
     DiscoveredLate = "discoveries of a life that was over",
+    /// A view is doubted, with or without a reason.
+    Doubt = "views doubted",
     /// An engine does nothing for a while.
     Idle = "idle phases",
     /// All tiers of a rank are cleared.

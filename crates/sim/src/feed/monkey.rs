@@ -42,6 +42,13 @@ impl World {
                 // Whatever discovery told late, it tells what is right in the end.
                 self.schedule_truth(self.to(router), place, delay + 50);
             }
+            Fault::Doubt => {
+                let rank = self.id(place);
+                if self.routers[router].links.contains_key(&rank) {
+                    self.happened.count(fault);
+                    self.tell(router, Input::Doubted(rank));
+                }
+            }
             Fault::Idle => {
                 self.happened.count(fault);
                 let until_ms = self.now_ms + self.rng.between(100, 2_000);

@@ -61,6 +61,13 @@ pub enum FaultKind {
         /// How many.
         per_mille: u32,
     },
+    /// Of a worker's batches so many out of a thousand are misread by each router: what was removed is overlooked, and nothing tells.
+    Misread {
+        /// Whose.
+        worker: u32,
+        /// How many.
+        per_mille: u32,
+    },
     /// A router hears nothing of a worker's events, and cannot ask for them.
     FeedCut {
         /// Who hears nothing.
@@ -98,7 +105,7 @@ pub enum FaultKind {
 }
 
 /// The kinds that can be drawn, by name. A rolling restart is made of others: each worker in turn is drained and restarted.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "crash",
     "hang",
     "slow",
@@ -108,6 +115,7 @@ pub const NAMES: [&str; 16] = [
     "loss",
     "repeat",
     "reorder",
+    "misread",
     "feed-cut",
     "partition",
     "router-restart",
@@ -144,6 +152,7 @@ impl FaultKind {
             Self::Loss { .. } => "loss",
             Self::Repeat { .. } => "repeat",
             Self::Reorder { .. } => "reorder",
+            Self::Misread { .. } => "misread",
             Self::FeedCut { .. } => "feed-cut",
             Self::Partition { .. } => "partition",
             Self::RouterRestart { .. } => "router-restart",
@@ -164,7 +173,8 @@ impl FaultKind {
             | Self::AdapterFailure { worker }
             | Self::Loss { worker, .. }
             | Self::Repeat { worker, .. }
-            | Self::Reorder { worker, .. } => (None, Some(worker)),
+            | Self::Reorder { worker, .. }
+            | Self::Misread { worker, .. } => (None, Some(worker)),
             Self::FeedCut { router, worker } | Self::Partition { router, worker } => (Some(router), Some(worker)),
             Self::RouterRestart { router } => (Some(router), None),
             Self::Impatience { .. } | Self::SlowClients { .. } | Self::LateWords { .. } => (None, None),
@@ -244,6 +254,7 @@ impl Among {
             "loss" => FaultKind::Loss { worker, per_mille },
             "repeat" => FaultKind::Repeat { worker, per_mille },
             "reorder" => FaultKind::Reorder { worker, per_mille },
+            "misread" => FaultKind::Misread { worker, per_mille },
             "feed-cut" => FaultKind::FeedCut { router, worker },
             "partition" => FaultKind::Partition { router, worker },
             "router-restart" => FaultKind::RouterRestart { router },

@@ -5,7 +5,8 @@
 //! seed. The engines' timing is not the router's: [`Disparity`] says how it differs.
 //!
 //! - [`setup`]: what a world is made of; [`faults`]: what goes wrong in it, and when;
-//! - [`world`]: the loop, and what comes of it; [`Record`]: what became of each request.
+//! - [`world`]: the loop, and what comes of it; [`Record`]: what became of each request;
+//! - [`link`]: a link that transfers of KV share.
 //!
 //! **Invariant:** the same setup, traffic and seed give the same records, to the bit.
 //!
@@ -19,6 +20,7 @@ mod calls;
 mod check;
 mod ends;
 pub mod faults;
+pub mod link;
 mod log;
 mod record;
 mod routers;
@@ -33,6 +35,7 @@ pub mod world;
 
 pub use check::{Check, Violation};
 pub use faults::{Fault, FaultKind};
+pub use link::{Link, LinkError, LinkSpec, TransferNo};
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
 pub use world::{Care, Outcome, World, WorldError};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homing_domain::{ModelName, RankId};
-use homing_feed::{ClearReach, Feed, Identity, Input, Recovery, Source};
+use homing_domain::{KvBatch, KvChange, ModelName, RankId};
+use homing_feed::{ClearReach, Feed, Identity, Input, Recovery, Source, State};
 use homing_index::{Copies, Index, IndexConfig};
 use homing_load::RankSpec;
 use homing_profile::Time;
@@ -47,6 +47,8 @@ pub(crate) struct Node {
     pub(crate) sessions: BTreeMap<SessionId, (RankId, u64)>,
     /// Whether it listens to events.
     pub(crate) listens: bool,
+    /// Views that were misread, and how often they must have been replaced until they can be right again.
+    misread: BTreeMap<RankId, u64>,
 }
 
 impl Node {
@@ -80,6 +82,7 @@ impl Node {
             drained: BTreeSet::new(),
             came: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            misread: BTreeMap::new(),
         })
     }
 
@@ -116,6 +119,32 @@ impl Node {
             self.feed.step(millis(now), input).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// It misreads a batch, as if nothing had been removed; number and digest stay those of the true one.
+    pub(crate) fn overlook(&mut self, now: Time, rank: RankId, batch: &mut KvBatch) {
+        let changes = batch.changes.len();
+        batch.changes.retain(|change| !matches!(change, KvChange::Removed(_)));
+        if batch.changes.len() == changes {
+            return;
+        }
+        if let Some(status) = self.feed.status(millis(now), rank) {
+            // What is heard during a repair may be part of the view that comes of it.
+            let repairs = u64::from(status.state == State::Repairing);
+            self.misread.insert(rank, status.counters.replaced + repairs + 1);
+        }
+    }
+
+    /// The view is gone, and what was wrong with it too.
+    pub(crate) fn forget_misread(&mut self, rank: RankId) {
+        self.misread.remove(&rank);
+    }
+
+    /// Whether its view of a rank is wrong because it misread something.
+    pub(crate) fn is_misled(&self, now: Time, rank: RankId) -> bool {
+        let status = self.feed.status(millis(now), rank);
+        let replaced = status.map_or(0, |status| status.counters.replaced);
+        self.misread.get(&rank).is_some_and(|needed| replaced < *needed)
     }
 
     /// What it was told of a worker.

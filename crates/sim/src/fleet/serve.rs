@@ -193,10 +193,7 @@ impl<I: Traffic> World<I> {
                     ),
                 },
                 Effect::Lapsed { id, rank } => self.lapsed(router, &id, rank),
-                Effect::Doubted(rank) => {
-                    self.log
-                        .say(self.now, || format!("router {router} doubts its view of {rank}"));
-                }
+                Effect::Doubted(rank) => self.doubted(router, rank),
             }
         }
     }

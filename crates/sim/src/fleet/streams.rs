@@ -69,15 +69,30 @@ impl<I: Traffic> World<I> {
     }
 
     pub(crate) fn heard(&mut self, of: (u32, u64), rank: RankId, subscription: u64, batch: &Arc<KvBatch>) {
-        let now = self.now;
+        let (now, misread) = (self.now, self.workers[rank.worker.0 as usize].misread);
+        let overlooks = misread > 0 && self.rng.chance(u64::from(misread));
         let Some(node) = self.node(of) else { return };
         let known = node.subscriptions.get(&rank);
         if known.is_some_and(|known| known.stands && known.id == subscription) {
-            let batch = KvBatch::clone(batch);
+            let mut batch = KvBatch::clone(batch);
+            if overlooks {
+                node.overlook(now, rank, &mut batch);
+            }
             // What is heard refuses nobody.
             let _ = node.feed.step(millis(now), Input::Heard { rank, batch });
             self.carry_out(of.0);
         }
+    }
+
+    /// A router relied on its view of a rank and found less: its feed is told.
+    pub(crate) fn doubted(&mut self, router: u32, rank: RankId) {
+        self.outcome.doubted += 1;
+        self.log
+            .say(self.now, || format!("router {router} doubts its view of {rank}"));
+        let node = &mut self.routers[router as usize];
+        // A doubt refuses nobody.
+        let _ = node.feed.step(millis(self.now), Input::Doubted(rank));
+        self.carry_out(router);
     }
 
     /// Has a router's questions asked.

@@ -61,6 +61,7 @@ impl<I: Traffic> World<I> {
             FaultKind::Loss { worker, per_mille } => self.workers[worker as usize].loss = per_mille,
             FaultKind::Repeat { worker, per_mille } => self.workers[worker as usize].repeat = per_mille,
             FaultKind::Reorder { worker, per_mille } => self.workers[worker as usize].reorder = per_mille,
+            FaultKind::Misread { worker, per_mille } => self.workers[worker as usize].misread = per_mille,
             FaultKind::FeedCut { router, worker } => {
                 self.routers[router as usize].deaf_to.insert(worker);
             }
@@ -103,6 +104,7 @@ impl<I: Traffic> World<I> {
             FaultKind::Loss { worker, .. } => self.workers[worker as usize].loss = 0,
             FaultKind::Repeat { worker, .. } => self.workers[worker as usize].repeat = 0,
             FaultKind::Reorder { worker, .. } => self.workers[worker as usize].reorder = 0,
+            FaultKind::Misread { worker, .. } => self.workers[worker as usize].misread = 0,
             FaultKind::FeedCut { router, worker } => {
                 self.routers[router as usize].deaf_to.remove(&worker);
             }

@@ -49,6 +49,9 @@ impl<I: Traffic> World<I> {
         let node = &self.routers[number];
         let worker = &self.workers[rank.worker.0 as usize];
         let status = node.feed.status(millis(self.now), rank)?;
+        if node.is_misled(self.now, rank) {
+            return None;
+        }
         let comparison = match status.state {
             State::Live => Comparison::Equal,
             State::Warming => Comparison::NotMore,
@@ -88,6 +91,10 @@ impl<I: Traffic> World<I> {
                     self.violated(Check::Recovers, format!("router {number} does not know rank {rank}"));
                     continue;
                 };
+                if self.routers[number].is_misled(self.now, rank) {
+                    self.outcome.misled += 1;
+                    continue;
+                }
                 let comparison = match status.state {
                     State::Live => Comparison::Equal,
                     State::Warming => Comparison::NotMore,

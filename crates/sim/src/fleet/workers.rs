@@ -35,10 +35,11 @@ pub(crate) struct Worker {
     pub(crate) wakes: Option<Time>,
     /// How much slower than its timing it is, without faults.
     pub(crate) slowdown: f64,
-    /// Of a thousand batches: lost, repeated, late.
+    /// Of a thousand batches: lost, repeated, late, misread.
     pub(crate) loss: u32,
     pub(crate) repeat: u32,
     pub(crate) reorder: u32,
+    pub(crate) misread: u32,
     /// For each rank the last batch that it told of in this life, and when it did.
     pub(crate) newest: Vec<Option<(Sequence, Digest)>>,
     pub(crate) told: Vec<Time>,
@@ -75,6 +76,7 @@ impl Worker {
             loss: 0,
             repeat: 0,
             reorder: 0,
+            misread: 0,
             newest: vec![None; ranks],
             told: vec![Time::ZERO; ranks],
             rings: vec![VecDeque::new(); ranks],

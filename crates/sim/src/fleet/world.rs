@@ -81,6 +81,10 @@ pub struct Outcome {
     pub retried: u64,
     /// Requests that waited in a router.
     pub waited: u64,
+    /// How often a router doubted one of its views.
+    pub doubted: u64,
+    /// Views that are wrong in the end, because something was misread and nobody has doubted it yet.
+    pub misled: u64,
     /// Requests by how they ended: answered, failed, given up.
     pub ended_as: [u64; 3],
     /// How often what a router believed was compared with what an engine held.
@@ -390,6 +394,7 @@ impl<I: Traffic> World<I> {
         node.believed_down.remove(&worker);
         for rank in ranks {
             released += node.router.rank_gone(now, rank);
+            node.forget_misread(rank);
             if node.subscriptions.remove(&rank).is_some() {
                 // Who leaves is not refused.
                 let _ = node.feed.step(millis(now), homing_feed::Input::Left(rank));
