@@ -13,8 +13,9 @@ from openai import AsyncOpenAI
 from engines import MODEL
 from prompts import WORDS
 
-SESSIONS, TURNS, CONCURRENCY, OUTPUT = 24, 6, 4, 16
-SYSTEMS, SYSTEM_WORDS, TURN_WORDS = 3, 90, (40, 70)
+# An odd number of sessions, so that taking turns does not send each to the same server by chance.
+SESSIONS, TURNS, CONCURRENCY, OUTPUT = 25, 8, 4, 16
+SYSTEMS, SYSTEM_WORDS, TURN_WORDS = 3, 90, (60, 100)
 
 
 def words(chance, count):

@@ -32,9 +32,9 @@ from engines import MODEL, Ports, Setup, Vllm
 
 PORT = 8320
 # Two servers together hold all conversations, one does not.
-CACHE_TOKENS, MAX_TOKENS = 10_240, 2048
+CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
-KILLED_STREAMS, KILLED_TOKENS = 12, 96
+KILLED_STREAMS, KILLED_TOKENS = 12, 160
 
 
 class Run:
@@ -106,7 +106,7 @@ class Run:
                 if isinstance(router, routers.Homing):
                     row["truth"] = router.truth()
                     if name == "homing":
-                        self.found["predictions_that_differ"] = differing(router.decisions())
+                        self.found["differing_requests"] = differing(router.decisions())
             finally:
                 router.stop()
             rows.append(row)
@@ -127,8 +127,14 @@ class Run:
         try:
             answers = {}
             for name, ask in CLIENTS.items():
-                through, straight = ask(router.url), ask(direct)
-                answers[name] = {"same": through == straight, "characters": len(through)}
+                straight = ask(direct)
+                try:
+                    through = ask(router.url)
+                except (openai.OpenAIError, anthropic.AnthropicError) as error:
+                    through = f"{type(error).__name__}: {error}"
+                answers[name] = {"same": through == straight, "characters": len(straight)}
+                if through != straight:
+                    answers[name] |= {"direct": straight, "through": through}
                 self.check(f"{name}: the same words through Homing", through == straight and through)
             self.found["clients"] = answers
             print("gateway:", json.dumps(answers), flush=True)
@@ -173,11 +179,12 @@ class Run:
 
 
 def differing(decisions):
-    """Requests whose cached tokens were predicted otherwise, with what is known of them."""
+    """Requests whose tokens were counted or whose cached tokens were predicted otherwise, with what is known of them."""
     found = []
     for decision in decisions:
         predicted = decision["tries"][-1]["predicted_cached_tokens"] if decision["tries"] else None
-        if predicted != decision["cached_tokens"]:
+        counted = decision["prompt_tokens"] == decision["engine_prompt_tokens"]
+        if predicted != decision["cached_tokens"] or not counted:
             keys = ("prompt_tokens", "engine_prompt_tokens", "cached_tokens", "tokens_from", "unknown", "end")
             found.append({"predicted": predicted, **{key: decision[key] for key in keys}})
     return found[:20]
@@ -255,7 +262,7 @@ def with_anthropic(url, stream):
         "model": MODEL,
         "messages": [{"role": "user", "content": "Say something."}],
         "max_tokens": 24,
-        "temperature": 0,
+        "extra_body": {"temperature": 0},
     }
     if not stream:
         return "".join(part.text for part in client.messages.create(**options).content if part.type == "text")

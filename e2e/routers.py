@@ -34,10 +34,15 @@ class Homing(Service):
             nonlocal seen
             seen = self.fleet()
             views = [rank["view"] for worker in seen["workers"] for rank in worker["ranks"]]
-            live = view != "events" or all(state == "live" for state in views)
+            # A policy that does not ask what is cached has no views.
+            live = view != "events" or policy == "round-robin" or all(state == "live" for state in views)
             return seen["ready"] and len(seen["workers"]) == len(engines) and live
 
-        wait_for("all workers and their views", ready, lambda: seen)
+        try:
+            wait_for("all workers and their views", ready, lambda: seen)
+        except TimeoutError:
+            self.stop()
+            raise
 
     def admin(self, path):
         with urllib.request.urlopen(self.admin_url + path, timeout=10) as answer:
