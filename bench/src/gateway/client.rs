@@ -25,6 +25,8 @@ pub struct Seen {
     pub pieces: Vec<u64>,
     /// Answers.
     pub requests: usize,
+    /// Times that something was read with a piece in it: as many as pieces, unless some came together.
+    pub reads: usize,
 }
 
 /// Users: each asks these things one after the other.
@@ -75,6 +77,7 @@ impl Load {
                 seen.first.extend(one.first);
                 seen.pieces.extend(one.pieces);
                 seen.requests += one.requests;
+                seen.reads += one.reads;
             }
             Ok(seen)
         };
@@ -104,23 +107,17 @@ impl User {
     async fn stream(&self, stream: &mut TcpStream, job: &Job, seen: &mut Seen) -> Result<(), Failure> {
         let sent = self.pace.now();
         stream.write_all(&job.bytes).await?;
-        // What was not looked at, and how many pieces came.
-        let (mut buffer, mut at, mut pieces) = (Vec::with_capacity(4 << 10), 0, 0);
-        let mut done = false;
-        loop {
-            if stream.read_buf(&mut buffer).await? == 0 {
-                let said = String::from_utf8_lossy(&buffer);
+        let mut answer = Answer::default();
+        let mut pieces = 0;
+        while !answer.ended {
+            if stream.read_buf(&mut answer.raw).await? == 0 {
+                let said = String::from_utf8_lossy(&answer.raw);
                 return Err(format!("{} hung up after {pieces} pieces: {said}", self.address).into());
             }
             let now = self.pace.now();
-            while let Some(place) = find(&buffer[at..], MARK) {
-                let start = at + place + MARK.len();
-                if buffer.len() < start + DIGITS {
-                    break;
-                }
-                let digits = std::str::from_utf8(&buffer[start..start + DIGITS])?;
-                let left: u64 = digits.parse()?;
-                at = start + DIGITS;
+            answer.take()?;
+            let before = pieces;
+            while let Some(left) = answer.next()? {
                 pieces += 1;
                 if pieces == 1 {
                     seen.first.push(now - sent);
@@ -129,27 +126,117 @@ impl User {
                     seen.pieces.push(now.saturating_sub(left));
                 }
             }
-            done |= find(&buffer[at..], b"data: [DONE]").is_some();
-            if done && buffer.ends_with(b"0\r\n\r\n") {
-                break;
-            }
-            if pieces == 0 && !buffer.starts_with(b"HTTP/1.1 200") && buffer.len() > 12 {
-                // What is wrong is in the body, which comes with the head or soon after it.
-                let rest = tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut buffer));
-                let _ = rest.await;
-                return Err(format!("{}: {}", self.address, String::from_utf8_lossy(&buffer)).into());
-            }
-            // A mark, its time and the end may each be cut.
-            let keep = buffer.len().saturating_sub(64).max(at);
-            if pieces > 0 && keep > 4 << 10 {
-                buffer.drain(..keep.min(buffer.len()));
-                at = 0;
-            }
+            seen.reads += usize::from(pieces > before);
         }
         self.open.fetch_sub(1, Relaxed);
-        if pieces != self.pieces {
-            return Err(format!("{}: {pieces} of {} pieces came", self.address, self.pieces).into());
+        if pieces != self.pieces || find(&answer.text, b"data: [DONE]").is_none() {
+            let said = String::from_utf8_lossy(&answer.text);
+            return Err(format!("{}: {pieces} of {} pieces came: {said}", self.address, self.pieces).into());
         }
         Ok(())
+    }
+}
+
+/// An answer as it comes.
+#[derive(Debug, Default)]
+struct Answer {
+    /// What came and was not taken apart.
+    raw: Vec<u8>,
+    /// What it says, from the last piece on.
+    text: Vec<u8>,
+    begun: bool,
+    /// Bytes of the chunk at hand that are still to come, with its end.
+    left: usize,
+    ended: bool,
+}
+
+impl Answer {
+    /// Takes what came out of its chunks: a proxy may cut them anew, in the middle of a piece.
+    fn take(&mut self) -> Result<(), Failure> {
+        let mut at = 0;
+        if !self.begun {
+            let Some(end) = find(&self.raw, b"\r\n\r\n") else { return Ok(()) };
+            if !self.raw.starts_with(b"HTTP/1.1 200") {
+                return Err(String::from_utf8_lossy(&self.raw).into());
+            }
+            (self.begun, at) = (true, end + 4);
+        }
+        loop {
+            let rest = &self.raw[at..];
+            if self.left > 2 {
+                let take = rest.len().min(self.left - 2);
+                self.text.extend_from_slice(&rest[..take]);
+                (self.left, at) = (self.left - take, at + take);
+                if take == rest.len() {
+                    break;
+                }
+            } else if self.left > 0 {
+                let take = rest.len().min(self.left);
+                (self.left, at) = (self.left - take, at + take);
+                if take == 0 {
+                    break;
+                }
+            } else {
+                let Some(line) = find(rest, b"\r\n") else { break };
+                let size = usize::from_str_radix(std::str::from_utf8(&rest[..line])?.trim(), 16)?;
+                if size == 0 {
+                    if rest.len() < line + 4 {
+                        break;
+                    }
+                    self.ended = true;
+                    at += line + 4;
+                    break;
+                }
+                (self.left, at) = (size + 2, at + line + 2);
+            }
+        }
+        self.raw.drain(..at);
+        Ok(())
+    }
+
+    /// When the next piece was sent, if there is one more.
+    fn next(&mut self) -> Result<Option<u64>, Failure> {
+        let Some(place) = find(&self.text, MARK) else {
+            return Ok(None);
+        };
+        let start = place + MARK.len();
+        if self.text.len() < start + DIGITS {
+            return Ok(None);
+        }
+        let sent = std::str::from_utf8(&self.text[start..start + DIGITS])?.parse()?;
+        self.text.drain(..start + DIGITS);
+        Ok(Some(sent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_the_same_however_it_is_cut() {
+        let time = format!("{:0DIGITS$}", 42);
+        let (one, other) = time.split_at(7);
+        let says = [
+            "HTTP/1.1 200 OK\r\nx: y\r\n\r\n".to_owned(),
+            format!("b\r\n at {one}\r\n"),
+            format!("{:x}\r\n{other}\"\n\r\n", other.len() + 2),
+            format!("{:x}\r\n at {time}\r\nc\r\ndata: [DONE]\r\n0\r\n\r\n", 4 + DIGITS),
+        ];
+        let bytes = says.concat().into_bytes();
+        for cut in 0..bytes.len() {
+            let (mut answer, mut sent) = (Answer::default(), Vec::new());
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                assert!(!answer.ended);
+                answer.raw.extend_from_slice(part);
+                answer.take().unwrap();
+                while let Some(time) = answer.next().unwrap() {
+                    sent.push(time);
+                }
+            }
+            assert!(answer.ended && answer.raw.is_empty(), "{cut}");
+            assert_eq!(sent, [42, 42]);
+            assert_eq!(answer.text, b"data: [DONE]");
+        }
     }
 }

@@ -55,6 +55,11 @@ impl Pace {
         self.step.store(step.as_micros() as u64, Relaxed);
     }
 
+    /// Between two pieces of a stream.
+    fn step(&self) -> Duration {
+        Duration::from_micros(self.step.load(Relaxed))
+    }
+
     /// Nanoseconds since time began.
     pub fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
@@ -81,6 +86,8 @@ struct Cache {
     blocks: HashSet<u64>,
     publisher: Publisher,
     batches: u64,
+    /// What was stored since the last batch.
+    stored: Vec<EngineEvent>,
 }
 
 /// What a request asks for.
@@ -115,11 +122,19 @@ pub async fn start(count: usize, pace: &Arc<Pace>, known: &Known) -> Result<Vec<
                 blocks: HashSet::new(),
                 publisher,
                 batches: 0,
+                stored: Vec::new(),
             }),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         places.push(Place { address, events });
+        let telling = worker.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(telling.pace.step()).await;
+                telling.cache.lock().unwrap_or_else(PoisonError::into_inner).publish();
+            }
+        });
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let worker = worker.clone();
@@ -226,7 +241,8 @@ impl Worker {
         }
         if !new.is_empty() {
             let tokens = prompt[had * BLOCK..(had + new.len()) * BLOCK].to_vec();
-            cache.publish(EngineStored::plain(parent, new, tokens, BLOCK as u32));
+            let stored = EngineStored::plain(parent, new, tokens, BLOCK as u32);
+            cache.stored.push(EngineEvent::Stored(stored));
         }
         // An engine computes at least the last token.
         (had.min(prompt.len().saturating_sub(1) / BLOCK) * BLOCK, last)
@@ -239,7 +255,7 @@ impl Worker {
         let hashes = vec![EngineHash::Unsigned(label)];
         let stored = EngineStored::plain(parent.map(EngineHash::Unsigned), hashes, tokens, BLOCK as u32);
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.publish(stored);
+        cache.stored.push(EngineEvent::Stored(stored));
         Some(label)
     }
 
@@ -269,7 +285,7 @@ impl Worker {
                 let _ = hold.wait_for(|hold| !hold).await;
                 due = tokio::time::Instant::now();
             }
-            due += Duration::from_micros(self.pace.step.load(Relaxed));
+            due += self.pace.step();
             if number < asked.pieces {
                 tokio::time::sleep_until(due).await;
             }
@@ -283,10 +299,14 @@ impl Worker {
 }
 
 impl Cache {
-    fn publish(&mut self, stored: EngineStored) {
+    /// Publishes what was stored, as an engine does at the end of a step: one batch for all its sequences.
+    fn publish(&mut self) {
+        if self.stored.is_empty() {
+            return;
+        }
         let batch = EngineBatch {
             ts: 1.0,
-            events: vec![EngineEvent::Stored(stored)],
+            events: std::mem::take(&mut self.stored),
             dp: None,
         };
         let payload = vllm(&batch, VllmForm::Map);
