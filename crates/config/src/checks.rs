@@ -83,11 +83,12 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.indexer.record.is_none() || config.indexer.from.is_none(),
     },
     Check {
+        // One more comes later.
         left: KnobId::DemoWorkers,
-        rule: "must not exceed",
+        rule: "must be less than",
         right: KnobId::MaxRanks,
         when: "",
-        holds: |config| config.demo.workers <= config.index.max_ranks,
+        holds: |config| config.demo.workers < config.index.max_ranks,
     },
 ];
 

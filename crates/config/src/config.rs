@@ -53,7 +53,7 @@ pub struct Config {
     pub log: Log,
     /// `homing serve`.
     pub serve: Serve,
-    /// The workload of `homing demo`.
+    /// `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
     pub mock: Mock,
@@ -172,18 +172,20 @@ pub struct Approximate {
     pub prune_target_ratio: f64,
 }
 
-/// The workload of `homing demo`.
+/// `homing demo`. How its workers pretend is in [`Mock`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demo {
-    /// Workers of the fleet.
+    /// How long it runs.
+    pub duration: Duration,
+    /// Workers that it begins with.
     pub workers: u32,
-    /// Conversations.
-    pub sessions: u32,
-    /// Turns of each.
-    pub turns: u32,
+    /// People who talk to it.
+    pub users: u32,
     /// Blocks that each worker can cache.
     pub cache: Blocks,
-    /// What all of it is generated from.
+    /// One of so many messages of events is lost; 0: none.
+    pub drop_every: u32,
+    /// What is said is generated from it.
     pub seed: u64,
 }
 
@@ -284,10 +286,11 @@ impl Config {
             },
             serve: Serve::build(&value),
             demo: Demo {
+                duration: time(KnobId::DemoDuration),
                 workers: small(KnobId::DemoWorkers),
-                sessions: small(KnobId::DemoSessions),
-                turns: small(KnobId::DemoTurns),
+                users: small(KnobId::DemoUsers),
                 cache: Blocks(small(KnobId::DemoCache)),
+                drop_every: small(KnobId::DemoDropEvery),
                 seed: count(KnobId::DemoSeed),
             },
             mock: Mock::build(&value),

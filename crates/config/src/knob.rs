@@ -76,10 +76,6 @@ pub enum Unit {
     Tries,
     /// Workers.
     Workers,
-    /// Sessions.
-    Sessions,
-    /// Turns of a session.
-    Turns,
     /// Nothing: a mere number.
     Number,
 }
@@ -271,8 +267,6 @@ impl Unit {
             Self::Threads => " threads",
             Self::Tries => " tries",
             Self::Workers => " workers",
-            Self::Sessions => " sessions",
-            Self::Turns => " turns",
             Self::Number => "",
         }
     }

@@ -349,19 +349,22 @@ knobs! {
     /// How many earlier files of it are kept.
     ServeLogFiles = "serve.log-files", "4", Kind::Count(Unit::Number, 0..=1000);
 
-    /// How many workers the demo's fleet has.
-    DemoWorkers = "demo.workers", "8", Kind::Count(Unit::Workers, 2..=256);
+    /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
+    DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);
 
-    /// How many conversations go on in the demo.
-    DemoSessions = "demo.sessions", "400", Kind::Count(Unit::Sessions, 1..=100_000);
+    /// How many workers the demo begins with. One more comes later.
+    DemoWorkers = "demo.workers", "4", Kind::Count(Unit::Workers, 2..=32);
 
-    /// How many turns each of them has.
-    DemoTurns = "demo.turns", "6", Kind::Count(Unit::Turns, 1..=64);
+    /// How many people talk to it, each in one conversation at a time.
+    DemoUsers = "demo.users", "48", Kind::Count(Unit::Number, 1..=4096);
 
-    /// How many blocks each worker of the demo can cache.
-    DemoCache = "demo.cache-blocks", "6000", Kind::Count(Unit::Blocks, 64..=1 << 20);
+    /// How many blocks each of its workers can cache. It is small, so that a few people are to it what many are to a real one.
+    DemoCache = "demo.cache-blocks", "8000", Kind::Count(Unit::Blocks, 1024..=1 << 20);
 
-    /// What the demo's workload is generated from. The same seed gives the same workload.
+    /// Of so many messages in which a worker tells of its cache one is lost on purpose; 0: none is.
+    DemoDropEvery = "demo.drop-every", "100", Kind::Count(Unit::Batches, 0..=1 << 24);
+
+    /// What is said is generated from it. The same seed gives the same conversations.
     DemoSeed = "demo.seed", "1", Kind::Count(Unit::Number, 0..=1 << 53);
 
     /// The address that `homing mock` listens on.

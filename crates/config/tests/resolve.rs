@@ -186,7 +186,7 @@ fn fields_that_do_not_go_together_are_both_named() {
         },
         &expect![[r#"
             `approximate.max-blocks` = 2^20, the default: must not exceed `index.capacity-blocks` = 2^17, from file homing.toml (when `index.cache-view` is `approximate`)
-            `demo.workers` = 16, from flag --demo-workers: must not exceed `index.max-ranks` = 4, from variable HOMING_INDEX_MAX_RANKS"#]],
+            `demo.workers` = 16, from flag --demo-workers: must be less than `index.max-ranks` = 4, from variable HOMING_INDEX_MAX_RANKS"#]],
     );
 }
 

@@ -55,6 +55,11 @@ impl AskError {
         matches!(self, Self::Status { status, .. } if unknown.contains(status))
     }
 
+    /// Whether the engine is there and answers, though not with what was asked for.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Status { .. } | Self::Unexpected { .. })
+    }
+
     pub(crate) fn outcome(&self) -> Asked {
         match self {
             Self::TimedOut(_) => Asked::TimedOut,

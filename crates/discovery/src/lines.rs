@@ -32,7 +32,7 @@ impl Lines {
     /// Takes a piece of a page, and gives every line that ends in it to `line`.
     pub fn take(&mut self, piece: &[u8], mut line: impl FnMut(&[u8])) {
         let mut piece = piece;
-        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = memchr::memchr(b'\n', piece) {
             let (head, tail) = piece.split_at(end);
             if self.rest.is_empty() && !self.is_over {
                 line(head);

@@ -305,7 +305,7 @@ impl Watching {
                         outcome = Some(error.outcome());
                         // Another engine may be there by now, which is asked in another way.
                         way = None;
-                        if !error.is_unknown() {
+                        if !error.is_answer() {
                             break;
                         }
                     }

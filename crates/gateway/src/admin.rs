@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use homing_discovery::State as Health;
+use homing_domain::BlockSize;
+use homing_wire::Dialect;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,6 +17,8 @@ use crate::gateway::Gateway;
 use crate::truth::Feature;
 use crate::worker::Worker;
 
+/// Predictions before anything is said about them.
+const ENOUGH: u64 = 16;
 /// Decisions in one answer, unless fewer are asked for.
 const DECISIONS: usize = 100;
 
@@ -131,9 +135,35 @@ fn described(worker: &Worker) -> Value {
             "predicted_tokens": truth.predicted_tokens,
             "cached_tokens": truth.cached_tokens,
         },
+        "diagnosis": diagnosis(worker),
         "remarks": worker.remarks,
         "unlearnt": unlearnt,
     })
+}
+
+/// What is wrong with what we know of a worker, in words.
+fn diagnosis(worker: &Worker) -> Option<String> {
+    let truth = worker.truth.counts();
+    let name = &worker.name;
+    if truth.compared() == 0 && truth.unsaid > 0 {
+        let flag = match worker.spec.dialect {
+            Dialect::Sglang => "--enable-cache-report",
+            _ => "--enable-prompt-tokens-details",
+        };
+        return Some(format!(
+            "worker {name} does not say how many tokens came from its cache; start it with {flag}"
+        ));
+    }
+    if truth.compared() < ENOUGH || truth.less * 2 < truth.compared() {
+        return None;
+    }
+    let ours = worker.spec.block_size.get();
+    let theirs = worker.facts.block_size.map(BlockSize::get);
+    let why = match theirs {
+        Some(theirs) if theirs % ours != 0 => format!("block size {ours} here, {theirs} there"),
+        _ => format!("{} of {} predictions were too high", truth.less, truth.compared()),
+    };
+    Some(format!("worker {name} seldom serves the prefix we predict: {why}"))
 }
 
 #[derive(Debug, Deserialize)]

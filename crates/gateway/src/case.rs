@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use homing_domain::{CacheSalt, Prompt as Keyed, RequestId, Tokens, WorkerId};
+use homing_load::PromptWork;
 use homing_profile::{Millis, Time};
 use homing_protocol::{Ask, Continuation, Endpoint, Feature as Asks, Hints, MaxOutput, Problem, Switch, Wanted};
 use homing_router::Question;
 use homing_scheduler::queue::Tenant;
-use homing_scheduler::{CacheUse, Label, Overrides, Pin, Wanted as Who};
+use homing_scheduler::{CacheUse, Label, Overrides, Pin, Reuse, Wanted as Who};
 use homing_telemetry::{RequestEnd, TokenSource};
 use homing_wire::Dialect;
 use hyper::HeaderMap;
@@ -68,6 +69,17 @@ pub(crate) fn served<'a>(table: &'a Table, ask: &Ask) -> Result<(&'a str, &'a Se
         }
         None => Refuse::wrong(400, format!("`model` is needed, because there are {}", table.names())),
     })
+}
+
+/// The model that a form with files asks for: a field of its own, of one line.
+pub(crate) fn model_of_form(body: &[u8]) -> Option<String> {
+    const FIELD: &[u8] = b"name=\"model\"\r\n\r\n";
+    /// Names are shorter.
+    const LONGEST: usize = 1024;
+    let at = body.windows(FIELD.len()).position(|window| window == FIELD)?;
+    let value = &body[at + FIELD.len()..];
+    let end = value.iter().take(LONGEST).position(|byte| *byte == b'\r')?;
+    std::str::from_utf8(&value[..end]).ok().map(str::to_owned)
 }
 
 impl Case<'_> {
@@ -185,6 +197,14 @@ impl Case<'_> {
                 Some(Switch::Off) => CacheUse::Ignored,
                 _ => CacheUse::Counts,
             },
+            work: match overrides.work {
+                Some(Switch::Off) => PromptWork::None,
+                _ => PromptWork::Counts,
+            },
+            reuse: match overrides.reuse {
+                Some(Switch::Off) => Reuse::None,
+                _ => Reuse::Assumed,
+            },
             expected_output: hints.expected_output.map(Tokens),
             ..Overrides::default()
         };
@@ -265,4 +285,25 @@ fn tenant(name: Option<&str>) -> Tenant {
 
 fn later(now: Time, after: Duration) -> Time {
     now + Millis(after.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_tells_its_model() {
+        let form = b"--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n\xff\xfe\r\n\
+            --x\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--x--\r\n";
+        assert_eq!(model_of_form(form).as_deref(), Some("whisper"));
+        assert_eq!(model_of_form(b"--x--"), None);
+        assert_eq!(model_of_form(b"name=\"model\"\r\n\r\nno end"), None);
+    }
+
+    #[test]
+    fn tenants_of_one_name_are_one() {
+        assert_eq!(tenant(Some("a")), tenant(Some("a")));
+        assert_ne!(tenant(Some("a")), tenant(Some("b")));
+        assert_ne!(tenant(Some("a")), tenant(None));
+    }
 }

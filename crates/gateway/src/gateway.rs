@@ -135,8 +135,11 @@ impl Gateway {
             Form::Json => &arrived.body,
             Form::Multipart => b"{}",
         };
-        let ask =
+        let mut ask =
             Ask::read(arrived.endpoint, body, limits).map_err(|bad| Refuse::wrong(bad.status(), bad.to_string()))?;
+        if arrived.endpoint.form() == Form::Multipart {
+            ask.model = case::model_of_form(&arrived.body);
+        }
         let given = arrived
             .headers
             .iter()

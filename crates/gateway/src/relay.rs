@@ -11,9 +11,9 @@
 //! **Invariant:** however it ends, its flight and its account are ended.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -59,15 +59,15 @@ impl Reply {
 
 impl Body for Reply {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Whole(body) => {
                 let body = body.take().filter(|body| !body.is_empty());
                 Poll::Ready(body.map(|body| Ok(Frame::data(body))))
             }
-            Self::Stream(relay) => relay.poll(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Stream(relay) => relay.poll(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))),
         }
     }
 
@@ -117,6 +117,8 @@ pub(crate) struct Relay {
     /// Who answers.
     worker: Option<WorkerId>,
     status: u16,
+    /// It broke off, and that cannot be said.
+    cut: bool,
     ready: VecDeque<Bytes>,
     /// When the worker has been silent for too long, or the request has taken too long.
     timer: Pin<Box<Sleep>>,
@@ -146,6 +148,7 @@ impl Relay {
             account: Some(account),
             worker: None,
             status,
+            cut: false,
             ready: VecDeque::new(),
             timer: Box::pin(tokio::time::sleep_until((now + silence).min(until))),
             heard: now,
@@ -179,12 +182,17 @@ impl Relay {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
-                return Poll::Ready(Some(piece));
+                return Poll::Ready(Some(Ok(piece)));
             }
             match &mut self.from {
+                From::Nobody if self.cut => {
+                    // Nothing in it could say that it is not whole, so its connection ends.
+                    self.cut = false;
+                    return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+                }
                 From::Nobody => return Poll::Ready(None),
                 From::Resuming(resuming) => {
                     let (trip, answer) = ready!(resuming.as_mut().poll(cx));
@@ -389,7 +397,8 @@ impl Relay {
         if let Some(trip) = &self.trip {
             trip.gateway.metrics.gateway.broken_answers.add(1);
             tracing::warn!(request = %trip.record.id, message, "an answer is given up");
-            if matches!(self.reading, Reading::Events(_)) {
+            self.cut = matches!(self.reading, Reading::Opaque);
+            if !self.cut {
                 let problem = Problem::new(502, message);
                 self.ready
                     .push_back(problem.event(trip.asked.endpoint, trip.record.id.as_str()));

@@ -278,7 +278,11 @@ impl Trip {
             size += piece.len();
             begun.push(piece.clone());
             if !streams {
-                if size > most && head.status.is_success() {
+                if size > most && !head.status.is_success() {
+                    flight.failed(Outcome::Reset);
+                    return failed(TryFailure::Broken, "answered with an error without end", None);
+                }
+                if size > most {
                     let body = Arriving::Pieces {
                         begun,
                         rest: body,

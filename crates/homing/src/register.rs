@@ -60,7 +60,8 @@ async fn seen_from(gateway: &HttpUrl, address: SocketAddr) -> anyhow::Result<IpA
     Ok(found.ip())
 }
 
-fn worker(config: &Config, address: SocketAddr, place: &Place) -> anyhow::Result<WorkerSpec> {
+/// What a gateway is to know of a worker.
+pub fn worker(config: &Config, address: SocketAddr, place: &Place) -> anyhow::Result<WorkerSpec> {
     let mock = &config.mock;
     let mut text = format!(
         "http://{address},model={},block-size={},dialect={},ranks={}",

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use homing_config::Config;
@@ -14,17 +15,28 @@ use crate::logs;
 /// Done when the service is to stop.
 pub type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// After something ended, how long what it left behind may take to end.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Runs a service, which is given what tells it to stop: SIGINT or SIGTERM.
 pub fn run<F>(config: &Config, serve: impl FnOnce(Stop) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
     logs::start(config.log.level, homing_config::colour(io::stderr().is_terminal()));
+    until_told(serve)
+}
+
+/// The same for what has no logs.
+pub fn until_told<T, F>(work: impl FnOnce(Stop) -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         // Before anything is said, so that who reads it may send one.
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
@@ -34,8 +46,10 @@ where
                 _ = terminate.recv() => tracing::info!("told to end"),
             }
         });
-        serve(stop).await
-    })
+        work(stop).await
+    });
+    runtime.shutdown_timeout(GRACE);
+    done
 }
 
 /// Says where the service listens: the last thing said on start, because who started us may wait for it.

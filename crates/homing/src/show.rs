@@ -56,6 +56,39 @@ impl Style {
     }
 }
 
+/// The text in lines of at most so many characters, escape sequences not counted. Words are kept whole.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut filled = 0;
+    for word in text.split(' ') {
+        let size = visible(word);
+        if filled > 0 && filled + 1 + size > width {
+            lines.push(String::new());
+            filled = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if filled > 0 {
+                line.push(' ');
+                filled += 1;
+            }
+            line.push_str(word);
+        }
+        filled += size;
+    }
+    lines
+}
+
+/// Characters that take a place: all but those of escape sequences, which end with a letter.
+fn visible(word: &str) -> usize {
+    let mut escaped = false;
+    let takes_a_place = |letter: &char| {
+        let counts = !escaped && *letter != '\x1b';
+        escaped = *letter == '\x1b' || escaped && !letter.is_ascii_alphabetic();
+        counts
+    };
+    word.chars().filter(takes_a_place).count()
+}
+
 /// A whole number with commas.
 pub fn commas(number: u64) -> String {
     let digits = number.to_string();
@@ -69,19 +102,19 @@ pub fn commas(number: u64) -> String {
     out
 }
 
-/// A large number in three digits or so.
-pub fn short(number: f64) -> String {
-    match number {
-        n if n >= 1e9 => format!("{:.1} G", n / 1e9),
-        n if n >= 1e6 => format!("{:.1} M", n / 1e6),
-        n if n >= 1e4 => format!("{:.0} k", n / 1e3),
-        n => format!("{n:.0}"),
-    }
-}
-
 /// A share in percent.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// A time in milliseconds, in three digits or so.
+pub fn millis(millis: f64) -> String {
+    match millis {
+        time if time >= 1e4 => format!("{:.1} s", time / 1e3),
+        time if time >= 1e3 => format!("{:.2} s", time / 1e3),
+        time if time >= 10.0 => format!("{time:.0} ms"),
+        time => format!("{time:.1} ms"),
+    }
 }
 
 #[cfg(test)]
@@ -94,10 +127,21 @@ mod tests {
         assert_eq!(commas(999), "999");
         assert_eq!(commas(1_000), "1,000");
         assert_eq!(commas(1_234_567), "1,234,567");
-        assert_eq!(short(9_999.0), "9999");
-        assert_eq!(short(12_345.0), "12 k");
-        assert_eq!(short(2_540_000.0), "2.5 M");
         assert_eq!(percent(0.914), "91.4 %");
+        let times = [0.25, 41.3, 1_234.0, 65_432.0].map(millis);
+        assert_eq!(times, ["0.2 ms", "41 ms", "1.23 s", "65.4 s"]);
+    }
+
+    #[test]
+    fn lines_are_no_longer_than_asked_and_colours_take_no_place() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a-long-word b", 4), ["a-long-word", "b"]);
+        assert_eq!(wrapped("", 4), [""]);
+        let coloured = Style::of(Colour::On).green("two or");
+        assert_eq!(
+            wrapped(&format!("one {coloured} three"), 10),
+            [&format!("one {coloured}"), "three"]
+        );
     }
 
     #[test]

@@ -31,61 +31,6 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
-const SMALL: &str = "--workers 2 --sessions 6 --turns 2";
-
-#[test]
-fn the_demo_prints_plain_lines_into_a_pipe() {
-    let story = out(&homing(&format!("demo {SMALL}"), &[]));
-    assert!(
-        story.contains("12 requests") && story.contains("wrong answers: 0"),
-        "{story}"
-    );
-    assert!(!story.contains('\x1b'), "{story}");
-}
-
-#[test]
-fn the_demo_prints_one_object_for_scripts() {
-    let printed = out(&homing(&format!("demo {SMALL} --seed 3 --json"), &[]));
-    let object: serde_json::Value = serde_json::from_str(&printed).expect("one JSON object");
-    assert_eq!(object["seed"], 3);
-    assert_eq!(object["wrong_answers"], 0);
-    assert_eq!(object["fleet"]["workers"], 2);
-}
-
-#[test]
-fn the_demo_prints_metrics_for_a_scraper() {
-    let text = out(&homing(&format!("demo {SMALL} --metrics"), &[]));
-    assert!(text.contains("\nhoming_index_live_ranks 2\n"), "{text}");
-}
-
-#[test]
-fn a_view_that_has_to_forget_is_no_wrong_answer() {
-    let settings = "--index-capacity-blocks 1024 --index-orphans-per-rank 64";
-    let story = out(&homing(&format!("demo --workers 3 --sessions 20 {settings}"), &[]));
-    assert!(story.contains("wrong answers: 0"), "{story}");
-}
-
-#[test]
-fn the_demo_runs_with_every_view_of_the_caches() {
-    let story = |view: &str| out(&homing(&format!("demo {SMALL} --index-cache-view {view}"), &[]));
-    assert!(story("events").contains("Which prefixes are hot?"));
-    let guessed = story("approximate");
-    assert!(guessed.contains("a guess") && guessed.contains("too high"), "{guessed}");
-    let blind = story("none");
-    assert!(blind.contains("nothing is stored or looked up"), "{blind}");
-
-    let object = |view: &str| -> serde_json::Value {
-        let printed = out(&homing(&format!("demo {SMALL} --json --index-cache-view {view}"), &[]));
-        serde_json::from_str(&printed).expect("one JSON object")
-    };
-    assert!(object("events")["hot_prefixes"][0]["recent_uses"].as_u64() > Some(0));
-    let guessed = object("approximate");
-    assert_eq!(guessed["approximate"]["answers"], 24);
-    assert_eq!(guessed["homing"]["requests"], 12);
-    assert_eq!(guessed["wrong_answers"], 0);
-    assert_eq!(object("none")["checked_answers"], 0);
-}
-
 #[test]
 fn settings_come_from_flag_variable_and_file() {
     let path = file(
@@ -149,7 +94,7 @@ fn settings_that_are_wrong_stop_it_with_all_reasons() {
     let arguments = format!("demo --config {} --workers 1 --index-max-ranks 0", path.display());
     let said = error(&homing(&arguments, &[]));
     assert!(said.contains("did you mean `block-size`?"), "{said}");
-    assert!(said.contains("`demo.workers` = \"1\", from flag --demo-workers: out of range, must be 2 to 256 workers"));
+    assert!(said.contains("`demo.workers` = \"1\", from flag --demo-workers: out of range, must be 2 to 32 workers"));
     assert!(
         said.contains("`index.max-ranks` = \"0\", from flag --index-max-ranks"),
         "{said}"

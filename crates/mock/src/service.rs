@@ -3,14 +3,16 @@
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use homing_config::Config;
 use homing_engine::Engine;
 use homing_transport::http::Bounded;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::app::{self, App};
@@ -37,7 +39,7 @@ pub struct Service {
 /// One engine.
 #[derive(Debug)]
 struct Worker {
-    listener: TcpListener,
+    listener: std::net::TcpListener,
     address: SocketAddr,
     app: Arc<App>,
 }
@@ -90,8 +92,50 @@ impl Service {
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let Self { workers, writing } = self;
         let (tell, told) = watch::channel(false);
+        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let mut teams: Vec<Vec<Worker>> = (0..threads.min(workers.len())).map(|_| Vec::new()).collect();
+        for (number, worker) in workers.into_iter().enumerate() {
+            teams[number % threads].push(worker);
+        }
+        let mut serving = JoinSet::new();
+        for team in teams {
+            let (over, ended) = oneshot::channel();
+            let told = told.clone();
+            thread::Builder::new().name("mock".to_owned()).spawn(move || {
+                // Nobody waits for it any more if whoever runs the service was dropped.
+                let _ = over.send(serve(team, &told));
+            })?;
+            // A thread that ends without a word has panicked.
+            serving.spawn(async move {
+                ended
+                    .await
+                    .unwrap_or_else(|_| Err(io::Error::other("a server panicked")))
+            });
+        }
+        tokio::select! {
+            () = stop => {}
+            // A server ends by itself only when it cannot go on.
+            ended = serving.join_next() => {
+                if let Some(Ok(Err(error))) = ended {
+                    return Err(error);
+                }
+            }
+        }
+        let _ = tell.send(true);
+        while serving.join_next().await.is_some() {}
+        drop(writing);
+        Ok(())
+    }
+}
+
+/// Serves some workers on one thread until they are told to stop. All of a worker is on one thread, so that those who wait for it are
+/// told in the order in which the engine has something for them, as by an engine whose server has one thread.
+fn serve(workers: Vec<Worker>, told: &watch::Receiver<bool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
         let mut serving = JoinSet::new();
         let mut driving = JoinSet::new();
+        let mut ends = told.clone();
         for worker in workers {
             let core = worker.app.core.clone();
             driving.spawn({
@@ -104,28 +148,26 @@ impl Service {
                 let _ = told.wait_for(|stop| *stop).await;
             };
             let refusal = Refusal { core, is_admin: false };
-            let listener = Bounded::with_gate(worker.listener, CONNECTIONS, refusal);
+            let listener = TcpListener::from_std(worker.listener)?;
+            let listener = Bounded::with_gate(listener, CONNECTIONS, refusal);
             let served = axum::serve(listener, app::routes(worker.app));
             serving.spawn(served.with_graceful_shutdown(stop).into_future());
         }
         tokio::select! {
-            () = stop => {}
-            // A server ends by itself only when it cannot go on.
+            _ = ends.wait_for(|stop| *stop) => {}
             ended = serving.join_next() => {
                 if let Some(Ok(Err(error))) = ended {
                     return Err(error);
                 }
             }
         }
-        let _ = tell.send(true);
         let ended = tokio::time::timeout(GRACE, async { while serving.join_next().await.is_some() {} }).await;
         if ended.is_err() {
             tracing::warn!("answers that took longer than {GRACE:?} were cut off");
         }
         driving.shutdown().await;
-        drop(writing);
         Ok(())
-    }
+    })
 }
 
 async fn start(settings: &Arc<Settings>, worker: u16, trace: Option<Trace>) -> Result<Worker, StartError> {
@@ -150,5 +192,7 @@ async fn start(settings: &Arc<Settings>, worker: u16, trace: Option<Trace>) -> R
     };
     let core = Core::new(engine, clock, settings.faults, telling);
     let app = Arc::new(App::new(Arc::new(core), settings.clone()));
+    // It is served by another runtime than the one that bound it.
+    let listener = listener.into_std().map_err(failed)?;
     Ok(Worker { listener, address, app })
 }

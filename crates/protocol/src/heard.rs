@@ -52,7 +52,7 @@ pub struct Heard {
     pub tool: bool,
     /// Whether the stream is complete with it.
     pub done: bool,
-    /// Why the answer ended, in the engine's word. `abort` means that the engine gave up: it is no end that a client should see.
+    /// Why the answer ended, in the engine's word; see [`Self::is_given_up`].
     pub finish: Option<String>,
     /// What was used so far.
     pub usage: Option<Usage>,
@@ -60,6 +60,16 @@ pub struct Heard {
     pub error: Option<EngineError>,
     /// Every word, with [`Attention::Words`] for chats and completions.
     pub words: Option<Box<Words>>,
+}
+
+/// What an engine says of an answer that it gave up: it was told to stop, or shuts down.
+const GIVEN_UP: &str = "abort";
+
+impl Heard {
+    /// Whether the engine gave the answer up. It looks like an end, but the answer can go on elsewhere.
+    pub fn is_given_up(&self) -> bool {
+        self.finish.as_deref() == Some(GIVEN_UP)
+    }
 }
 
 /// What is said, word by word.
@@ -395,6 +405,7 @@ mod tests {
         assert_eq!(chunks, 3);
         assert!(heard[2].reasoning && heard[3].tool && !heard[1].reasoning);
         assert_eq!(heard[4].finish.as_deref(), Some("length"));
+        assert!(!heard[4].is_given_up());
         let usage = Usage {
             prompt: 9,
             completion: 2,

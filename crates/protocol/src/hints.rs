@@ -41,8 +41,6 @@ pub enum Switch {
 /// What holds for one request only. What is none is as the policy was set up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// The policy to decide by.
-    pub policy: Option<String>,
     /// How far from the best a choice may be; 0 is the best.
     pub temperature: Option<f64>,
     /// What a cached block is worth.
@@ -133,9 +131,6 @@ const HINTS: &[(&str, Take)] = &[
 
 /// What holds for one request only: fields of `overrides` in the body, `x-homing-override-*` in headers.
 const OVERRIDES: &[(&str, Take)] = &[
-    ("policy", |hints, given| {
-        given.name().map(|it| hints.overrides.policy = Some(it))
-    }),
     ("temperature", |hints, given| {
         given.number().map(|it| hints.overrides.temperature = Some(it))
     }),
@@ -277,7 +272,6 @@ mod tests {
             ("x-homing-labels", "zone=a,gpu=h200"),
             ("x-homing-expected-output", "300"),
             ("x-homing-override-temperature", "0.5"),
-            ("x-homing-override-policy", "blocks"),
             ("x-homing-override-cache", "off"),
             ("x-homing-dry-run", "1"),
             ("x-homing-explain", "true"),
@@ -285,7 +279,7 @@ mod tests {
         ];
         let body = r#"{"homing":{"session":"s","priority":-2,"deadline":"1.5s","tenant":"t","worker":"w1","workers":["w1","w2"],
             "exclude_workers":["w3"],"labels":{"zone":"a","gpu":"h200"},"expected_output":300,
-            "overrides":{"temperature":0.5,"policy":"blocks","cache":false},"dry_run":true,"explain":true}}"#;
+            "overrides":{"temperature":0.5,"cache":false},"dry_run":true,"explain":true}}"#;
         let by_headers = read(&headers, "{}").unwrap();
         assert_eq!(by_headers, read(&[], body).unwrap());
         assert_eq!(by_headers.deadline, Some(Duration::from_millis(1_500)));

@@ -6,6 +6,15 @@
 //! - [`edit`]: what we add to a request, and take out of its answer again;
 //! - [`migrate`]: how an answer that broke off is continued elsewhere;
 //! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
+//!
+//! **Invariant:** what is not ours to change reaches the other side byte for byte.
+//!
+//! **Invariant:** no bytes from a client or an engine can make anything here panic or grow without bound.
+//!
+//! Cost: an event of a stream takes some 150 ns to split, to hear and to edit, and 500 ns with token ids; a body is read at about 2 GB/s
+//! (`examples/costs.rs`).
+//!
+//! No IO, no clock, no runtime, no tokens: who holds the sockets and who counts tokens is above.
 
 pub mod ask;
 pub mod edit;
@@ -21,6 +30,7 @@ mod lax;
 mod media;
 pub mod migrate;
 pub mod problem;
+mod scan;
 mod session;
 pub mod splice;
 pub mod sse;

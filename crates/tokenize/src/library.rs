@@ -76,20 +76,19 @@ impl Library {
         if let Some(what) = self.without {
             return Err(PromptError::NotMirrored(what));
         }
-        let chosen = match named {
-            Some(name) => Some(
+        let chosen = if let Some(name) = named {
+            Some(
                 self.named(name)
                     .ok_or(PromptError::NotMirrored("templates of requests"))?,
-            ),
-            None => {
-                let processor = self.processor.as_ref().filter(|_| !tools);
-                let with_tools = self.tool_use.as_ref().filter(|_| tools);
-                self.given
-                    .as_ref()
-                    .or(processor)
-                    .or(with_tools)
-                    .or(self.default.as_ref())
-            }
+            )
+        } else {
+            let processor = self.processor.as_ref().filter(|_| !tools);
+            let with_tools = self.tool_use.as_ref().filter(|_| tools);
+            self.given
+                .as_ref()
+                .or(processor)
+                .or(with_tools)
+                .or(self.default.as_ref())
         };
         match chosen {
             None => Err(PromptError::NoTemplate),

@@ -1,8 +1,8 @@
 """Conversations, and the tokens that `transformers` makes of them.
 
-    oracle.py FOLDER KIND
+    oracle.py FOLDER
 
-FOLDER has a tokenizer, KIND is how the model is called in its `config.json`. On standard output, one JSON object for each
+FOLDER has a tokenizer and a `config.json` that says what kind of model it is. On standard output, one JSON object for each
 conversation: `body` as a client would send it, and `tokens`, or `error` if the template refuses it.
 
 What an engine does before it calls the template is written down here once more, from the engine's documentation and not from
@@ -19,7 +19,7 @@ from transformers.utils import chat_template_utils
 
 # The forms of contents that the engine finds out for these templates; all others take one text.
 PARTS = {"gemma3_text"}
-CONVERSATIONS = 80
+CONVERSATIONS = 120
 # What the clock of the tests shows.
 NOW = 1_720_000_000
 
@@ -122,7 +122,22 @@ class Generator:
         name = "".join(self.random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9))
         return {"id": name, "type": "function", "function": {"name": "get_weather", "arguments": written}}
 
+    def alternating(self, index):
+        """What every template takes: a user and an assistant in turns, no tools."""
+        messages = [{"role": "system", "content": self.content()}] if self.random.random() < 0.5 else []
+        for turn in range(self.random.choice([1, 1, 3, 5, 9])):
+            messages.append({"role": ["user", "assistant"][turn % 2], "content": self.content()})
+        body = {"messages": messages, "model": "m"}
+        if index % 8 == 0:
+            messages.append({"role": "assistant", "content": "So far " + self.text() + "x"})
+            body.update(continue_final_message=True, add_generation_prompt=False)
+        if index % 24 == 2:
+            messages[-1]["content"] = "\n\n".join(self.text(12) for _ in range(60))
+        return body
+
     def body(self, index):
+        if index % 2 == 0:
+            return self.alternating(index)
         body = {"model": "m", "messages": []}
         messages = body["messages"]
         if self.random.random() < 0.6:
@@ -151,7 +166,7 @@ class Generator:
             body["reasoning_effort"] = self.random.choice(["none", "low", "high"])
         if self.random.random() < 0.3:
             body["chat_template_kwargs"] = {"enable_thinking": self.random.random() < 0.5, "custom": [1]}
-        if index % 20 == 7:
+        if index % 20 == 7 and messages[-1]["role"] != "user":
             messages.append({"role": "user", "content": "\n\n".join(self.text(12) for _ in range(60))})
             body.pop("continue_final_message", None)
         return body
@@ -257,17 +272,20 @@ def stop_the_clock():
 def every_character():
     """All characters, in lines of their neighbours: which class each one is in decides where words end."""
     lines = []
-    for start in range(0, 0x110000, 64):
-        letters = [chr(code) for code in range(start, start + 64) if not 0xD800 <= code < 0xE000]
-        # Planes that are mostly empty say little and cost much.
-        if 0x32000 <= start < 0xE0000 or start >= 0xE0200:
+    for start in range(0, 0xE0200, 64):
+        # Ideographs, syllables and characters for private use are each like their neighbours.
+        alike = 0x3400 <= start < 0xD800 or 0xE000 <= start < 0xF900 or 0x20000 <= start < 0xE0000
+        if 0xD800 <= start < 0xE000 or alike and start % 2048:
             continue
+        letters = [chr(code) for code in range(start, start + 64)]
         lines.append(" ".join("a" + letter + "b" for letter in letters) + "".join(letters))
     return lines
 
 
 def main():
-    folder, kind = sys.argv[1:]
+    (folder,) = sys.argv[1:]
+    with open(f"{folder}/config.json", encoding="utf-8") as file:
+        kind = json.load(file)["model_type"]
     stop_the_clock()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     special = sorted(token.content for token in tokenizer.added_tokens_decoder.values() if "unused" not in token.content)
@@ -284,4 +302,5 @@ def main():
         print(json.dumps({"text": line, "tokens": tokenizer(line, add_special_tokens=True)["input_ids"]}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,10 @@
 //! Can workers tell of themselves?
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use homing_config::HttpUrl;
 use homing_discovery::registrations::MAX_BODY;
 use homing_discovery::{Registrant, RegistrantConfig, Registrations, RegistrationsConfig, Roster};
@@ -119,11 +121,11 @@ async fn a_worker_registers_renews_changes_and_goes() {
 async fn a_registration_that_is_not_renewed_ends() {
     let gateway = gateway().await;
     let (_roster, mut changes) = Roster::start(vec![gateway.table.source()], config(), &gateway.metrics);
-    gateway.put("w1", &json!({"url": "http://a", "lease": "100ms"})).await;
-    gateway.put("w2", &json!({"url": "http://b", "lease": "5m"})).await;
+    gateway.put("w1", &json!({"url": "http://a", "lease": "5m"})).await;
     assert_eq!(next(&mut changes).await, "+0 http://a");
+    gateway.put("w2", &json!({"url": "http://b", "lease": "1s"})).await;
     assert_eq!(next(&mut changes).await, "+1 http://b");
-    assert_eq!(next(&mut changes).await, "-0");
+    assert_eq!(next(&mut changes).await, "-1");
     assert_eq!(gateway.metrics.discovery.expired_leases.get(), 1);
 }
 
@@ -194,7 +196,7 @@ async fn what_is_wrong_is_said_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_keeps_telling_and_takes_itself_back() {
+async fn a_worker_tells_of_itself_and_takes_itself_back() {
     let gateway = gateway().await;
     let (_roster, mut changes) = Roster::start(vec![gateway.table.source()], config(), &gateway.metrics);
     let worker = spec("http://10.0.0.1:8000,events=tcp://10.0.0.1:5557,label=zone=a,role=decode");
@@ -203,7 +205,7 @@ async fn a_worker_keeps_telling_and_takes_itself_back() {
             gateway: gateway.clone(),
             name: "w/1".to_owned(),
             worker: worker.clone(),
-            lease: Duration::from_millis(300),
+            lease: Duration::from_mins(1),
         })
         .unwrap()
     };
@@ -221,6 +223,28 @@ async fn a_worker_keeps_telling_and_takes_itself_back() {
         0,
         "it was taken back, and did not run out"
     );
+}
+
+#[tokio::test]
+async fn a_worker_tells_again_before_its_lease_is_over() {
+    let words = Arc::new(AtomicU32::new(0));
+    let heard = words.clone();
+    let hear = move || {
+        heard.fetch_add(1, Ordering::Relaxed);
+        async { "{}" }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = HttpUrl::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let routes = Router::new().route("/admin/workers/w1", axum::routing::put(hear));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    let telling = Registrant::start(RegistrantConfig {
+        gateway,
+        name: "w1".to_owned(),
+        worker: spec("http://a"),
+        lease: Duration::from_millis(150),
+    });
+    until("a third word", || words.load(Ordering::Relaxed) >= 3).await;
+    drop(telling);
 }
 
 #[tokio::test]

@@ -172,6 +172,8 @@ async fn engines_without_events_are_guessed_and_without_tokens_routed_by_load() 
     gateway.ok("/v1/completions", &asked).await;
     let response = gateway.send("/v1/completions", &asked).await;
     assert_eq!(response.headers()["x-homing-cached-tokens"], "319");
+    let fleet = gateway.admin("/admin/fleet").await;
+    assert_eq!(fleet["workers"][0]["diagnosis"], Value::Null, "{fleet}");
     let messages = json!({ "model": "tiny", "max_tokens": 2, "messages": [{ "role": "user", "content": "Hi" }] });
     gateway.ok("/v1/messages", &messages).await;
     let last = gateway.admin("/admin/decisions?limit=1").await;

@@ -1,174 +1,194 @@
-//! How do workers, their caches and what is known of them meet?
+//! Engines and a gateway before them, in this process, with real sockets between them.
 
-use homing_config::{CacheView, Config};
-use homing_domain::{BlockKey, BlockSize, Blocks, ClearScope, KeyHasher, KvChange, Prompt};
-use homing_index::{Answer, Reader};
-use homing_telemetry::Metrics;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::cache::Cache;
-use super::view::{Size, View};
+use anyhow::{Context as _, ensure};
+use homing_config::{Config, Resolved};
+use homing_gateway::Service;
+use homing_telemetry::{Change, Metrics, Prediction, RepairKind, TryFailure};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-/// How long after a request the next one arrives. Time is virtual here: it only goes on when a request comes.
-pub const MS_BETWEEN_REQUESTS: u64 = 100;
+use super::board::Board;
+use super::engine::Engine;
 
-/// Workers with their caches, and a view of them.
+/// How long all may take to know of each other.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+/// Threads of a gateway of which nobody says how many it has. More would be idle.
+const THREADS: u32 = 2;
+
+/// Engines and their gateway.
+#[derive(Debug)]
 pub struct Fleet {
-    hasher: KeyHasher,
-    block_size: BlockSize,
-    caches: Vec<Cache>,
-    /// None if nothing is to be known of the caches; then nothing is stored or looked up.
-    view: Option<View>,
-    now_ms: u64,
+    engines: Vec<Engine>,
+    config: Config,
+    /// Where requests go.
+    pub url: String,
+    admin: String,
+    metrics: Arc<Metrics>,
+    client: reqwest::Client,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<()>,
 }
 
-/// What the view said about one prompt, compared with the caches.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// Leading blocks held, by worker; 0 where nothing is known.
-    pub depths: Vec<Blocks>,
-    /// How many of them were compared; 0 where nothing is known.
-    pub compared: u64,
-    /// How many of them are more than what the caches hold.
-    pub too_high: u64,
-    /// How many are less, and not known to be lower bounds.
-    pub too_low: u64,
-}
-
-impl Checked {
-    /// How many are not what the caches say.
-    pub fn wrong(&self) -> u64 {
-        self.too_high + self.too_low
-    }
+/// What the gateway counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events that reached the index.
+    pub events: u64,
+    /// Repairs of views begun.
+    pub repairs: u64,
+    /// Tries that failed before anything of an answer was passed on.
+    pub retried: u64,
+    /// Answers that went on at another worker.
+    pub migrated: u64,
+    /// Predictions of cached tokens that were right.
+    pub right: u64,
+    /// All of them.
+    pub predicted: u64,
 }
 
 impl Fleet {
-    /// Workers with empty caches, and a view of this kind.
-    pub fn new(config: &Config, cache_view: CacheView) -> anyhow::Result<Self> {
-        let hasher = KeyHasher::new(config.hash_seed);
-        let view = match cache_view {
-            CacheView::Events => Some(View::of_events(config, hasher)?),
-            CacheView::Approximate => Some(View::of_routed(config, hasher)?),
-            CacheView::None => None,
+    /// Starts engines with empty caches and a gateway that knows nothing yet but where they are. Done when it takes requests.
+    pub async fn start(resolved: &Resolved, policy: &str, board: &Board) -> anyhow::Result<Self> {
+        let mut resolved = resolved.clone();
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut engines = Vec::new();
+        for _ in 0..resolved.config.demo.workers {
+            let engine = Engine::start(&resolved.config).await?;
+            board.came(&engine.url);
+            engines.push(engine);
+        }
+        let config = &mut resolved.config;
+        config.workers = engines.iter().map(|engine| engine.spec.clone()).collect();
+        config.discover = Vec::new();
+        config.serve.listen = anywhere;
+        config.serve.admin = anywhere;
+        policy.clone_into(&mut config.serve.policy);
+        if config.serve.threads == 0 {
+            config.serve.threads = THREADS;
+        }
+        let metrics = Arc::new(Metrics::default());
+        let service = Service::start(&resolved, None, metrics.clone()).await?;
+        let (url, admin) = (
+            format!("http://{}", service.address()),
+            format!("http://{}", service.admin_address()),
+        );
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(service.run(async move { drop(stopped.await) }));
+        let fleet = Self {
+            engines,
+            config: resolved.config,
+            url,
+            admin,
+            metrics,
+            client: reqwest::Client::builder().no_proxy().build()?,
+            stop,
+            ended,
         };
-        let cache = |_| Cache::new(hasher, config.demo.cache);
-        Ok(Self {
-            hasher,
-            block_size: config.block_size,
-            caches: (0..config.demo.workers).map(cache).collect(),
-            view,
-            now_ms: 0,
+        fleet.wait(fleet.engines.len()).await?;
+        Ok(fleet)
+    }
+
+    /// What the gateway counted so far.
+    pub fn counters(&self) -> Counters {
+        let Metrics {
+            index, feed, gateway, ..
+        } = &*self.metrics;
+        let judged = |was: Prediction| gateway.judged_predictions.of(was).get();
+        Counters {
+            events: Change::ALL
+                .iter()
+                .map(|change| index.applied_events.of(*change).get())
+                .sum(),
+            repairs: RepairKind::ALL
+                .iter()
+                .map(|kind| feed.begun_repairs.of(*kind).get())
+                .sum(),
+            retried: TryFailure::ALL
+                .iter()
+                .map(|why| gateway.failed_tries.of(*why).get())
+                .sum(),
+            migrated: gateway.migrated_answers.get(),
+            right: judged(Prediction::Equal),
+            predicted: [Prediction::Equal, Prediction::Less, Prediction::More]
+                .map(judged)
+                .iter()
+                .sum(),
+        }
+    }
+
+    /// An engine is gone, in the middle of whatever it does.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(engine) = self.engines.get_mut(number) {
+            engine.kill();
+        }
+    }
+
+    /// One more engine comes, with an empty cache, and tells the gateway of itself. Done when it takes requests.
+    pub async fn add(&mut self, board: &Board) -> anyhow::Result<Duration> {
+        let engine = Engine::start(&self.config).await?;
+        board.came(&engine.url);
+        let began = Instant::now();
+        engine.register(&self.admin)?;
+        let url = engine.url.clone();
+        self.engines.push(engine);
+        self.until(|workers| {
+            workers
+                .iter()
+                .any(|worker| worker["url"] == *url && takes_requests(worker))
         })
+        .await?;
+        Ok(began.elapsed())
     }
 
-    /// How many workers there are.
-    pub fn len(&self) -> usize {
-        self.caches.len()
+    /// Ends the gateway, then the engines.
+    pub async fn end(self) -> anyhow::Result<()> {
+        drop(self.stop);
+        self.ended.await.context("the gateway did not end well")
     }
 
-    /// The keys of a text's full blocks.
-    pub fn keys(&self, tokens: &[u32]) -> Vec<BlockKey> {
-        let mut keys = Vec::new();
-        self.append_keys(tokens, &mut keys);
-        keys
+    async fn wait(&self, count: usize) -> anyhow::Result<()> {
+        self.until(|workers| workers.iter().filter(|worker| takes_requests(worker)).count() == count)
+            .await
     }
 
-    /// The same, into room that the caller reuses.
-    pub fn append_keys(&self, tokens: &[u32], keys: &mut Vec<BlockKey>) {
-        self.hasher.keys(&Prompt::text(tokens, self.block_size), keys);
-    }
-
-    /// Time goes on until the next request.
-    pub fn tick(&mut self) {
-        self.now_ms += MS_BETWEEN_REQUESTS;
-    }
-
-    /// Asks the view who holds how much of a prompt, and compares the answer with every cache.
-    pub fn ask(&mut self, keys: &[BlockKey]) -> Checked {
-        let workers = self.len();
-        let Some(view) = &mut self.view else {
-            return Checked {
-                depths: vec![Blocks(0); workers],
-                compared: 0,
-                too_high: 0,
-                too_low: 0,
-            };
-        };
-        let depths = view.depths(keys, self.now_ms);
-        let (mut too_high, mut too_low) = (0, 0);
-        for (worker, (cache, depth)) in self.caches.iter().zip(&depths).enumerate() {
-            let truth = cache.leading(keys);
-            too_high += u64::from(*depth > truth);
-            too_low += u64::from(*depth < truth && !view.is_lower_bound(worker));
-        }
-        Checked {
-            depths,
-            compared: workers as u64,
-            too_high,
-            too_low,
-        }
-    }
-
-    /// How many leading blocks of a prompt a worker holds in truth.
-    pub fn held(&self, worker: usize, keys: &[BlockKey]) -> Blocks {
-        self.caches[worker].leading(keys)
-    }
-
-    /// Tells the view that a prompt was sent to a worker.
-    pub fn routed(&mut self, worker: usize, keys: &[BlockKey]) {
-        if let Some(view) = &mut self.view {
-            view.routed(worker, keys, self.now_ms);
-        }
-    }
-
-    /// Lets a worker compute a sequence and say what changed.
-    pub fn serve(&mut self, worker: usize, keys: &[BlockKey]) {
-        for change in self.caches[worker].serve(keys) {
-            self.say(worker, &change);
-        }
-    }
-
-    /// Lets a worker lose one block.
-    pub fn lose(&mut self, worker: usize, key: BlockKey) {
-        let change = self.caches[worker].lose(key);
-        self.say(worker, &change);
-    }
-
-    /// Lets a worker lose all.
-    pub fn restart(&mut self, worker: usize) {
-        self.caches[worker].restart();
-        self.say(worker, &KvChange::Cleared(ClearScope::AllTiers));
-    }
-
-    /// How many blocks a worker caches.
-    pub fn cached(&self, worker: usize) -> Blocks {
-        self.caches[worker].len()
-    }
-
-    /// How often a block was routed of late, as far as the view counts that.
-    pub fn uses(&self, key: BlockKey) -> u32 {
-        self.view.as_ref().map_or(0, |view| view.uses(key, self.now_ms))
-    }
-
-    /// A reader and an answer of one's own, for timing. Only for a fleet with a view.
-    pub fn reader(&self) -> (Reader, Answer) {
-        self.view.as_ref().expect(HAS_A_VIEW).reader()
-    }
-
-    /// How large the index is, all maintenance done. Only for a fleet with a view.
-    pub fn size(&mut self) -> Size {
-        self.view.as_mut().expect(HAS_A_VIEW).size()
-    }
-
-    /// All that was counted and measured of the view, for a scraper.
-    pub fn into_metrics(self) -> Metrics {
-        self.view.map_or_else(Metrics::default, View::into_metrics)
-    }
-
-    fn say(&mut self, worker: usize, change: &KvChange) {
-        if let Some(view) = &mut self.view {
-            view.hear(worker, change);
+    /// Asks the gateway until it says this of its workers.
+    async fn until(&self, is_so: impl Fn(&[Value]) -> bool) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let fleet = self.client.get(format!("{}/admin/fleet", self.admin)).send().await?;
+            let fleet: Value = serde_json::from_slice(&fleet.bytes().await?)?;
+            if fleet["workers"].as_array().is_some_and(|workers| is_so(workers)) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "the gateway does not find its workers: {fleet}");
+            tokio::time::sleep(POLL).await;
         }
     }
 }
 
-const HAS_A_VIEW: &str = "only a fleet with a view is asked about its index";
+/// Whether a worker is well and its cache is known, or is not looked at.
+fn takes_requests(worker: &Value) -> bool {
+    let is_well = worker["health"] == "up" || worker["health"] == "suspect";
+    let view = worker["ranks"][0]["view"].as_str().unwrap_or_default();
+    is_well && matches!(view, "live" | "warming" | "none")
+}
+
+impl Counters {
+    /// What was counted since.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            events: self.events - before.events,
+            repairs: self.repairs - before.repairs,
+            retried: self.retried - before.retried,
+            migrated: self.migrated - before.migrated,
+            right: self.right - before.right,
+            predicted: self.predicted - before.predicted,
+        }
+    }
+}

@@ -1,286 +1,276 @@
-//! What does `homing demo` do?
+//! What does `homing demo` do? It runs the product in one process, so that somebody who has neither GPU nor engine can see it work.
 //!
-//! It generates conversations, serves them with a fleet of pretended workers, once dealt out in turn and once sent where
-//! they will be done first, and prints what was measured. What is known of the caches is `index.cache-view`:
+//! Engines are `homing mock` with real sockets, before them is the gateway of `homing serve`, and people hold conversations with it
+//! over HTTP. First requests are dealt out in turn; then, with new engines and the same people, they go where Homing's policy sends
+//! them; then a worker is killed, and one is added. What is told was measured by those who asked.
 //!
-//! - `events`: an index hears what the workers emit. Every answer is compared with the caches themselves; then things are
-//!   broken on purpose: a worker restarts, a block in mid-prefix vanishes. A wrong answer is a failure.
-//! - `approximate`: the router guesses from what it routed. The guess is compared with the caches too, and with what events
-//!   would have given; a wrong guess is told and is no failure.
-//! - `none`: nothing is stored or looked up; requests go where the load is least.
+//! - [`traffic`]: what is said; [`client`]: a question and its answer over HTTP; [`users`]: who asks;
+//! - [`engine`], [`fleet`]: who answers;
+//! - [`board`]: what happens; [`check`]: were the answers right?
+//! - [`view`]: what is shown meanwhile; [`story`] and [`json`]: what is told at the end.
 //!
-//! The parts:
-//!
-//! - [`workload`]: the conversations; [`cache`]: what a worker caches and the events it emits;
-//! - [`view`]: what is known of the caches, kept in an index; [`fleet`]: workers and view together;
-//! - [`placement`]: serves a workload; [`scenes`]: breaks things; [`speed`]: times lookups; [`hot`]: recent uses;
-//! - [`story`] and [`json`]: how it is told.
+//! **Invariant:** nothing leaves the machine, and nothing is made up: a time is what a clock measured, a share what engines said.
 
-mod cache;
+mod board;
+mod check;
+mod client;
+mod engine;
 mod fleet;
-mod hot;
 pub mod json;
-mod placement;
-mod scenes;
-mod speed;
+mod phase;
 pub mod story;
+mod times;
+mod traffic;
+mod users;
 mod view;
-mod workload;
 
-use homing_config::{CacheView, Config};
-use homing_telemetry::Metrics;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fleet::Fleet;
-use hot::Hot;
-use placement::{Policy, Served};
-use scenes::{Hole, Restart};
-use speed::Speed;
-use view::Size;
+use homing_config::{Config, Resolved};
 
-/// All that was measured.
+use board::{Board, Tally};
+use check::Compared;
+use client::Endpoint;
+use fleet::{Counters, Fleet};
+use phase::Phase;
+use traffic::Traffic;
+use users::Users;
+use view::Frame;
+pub use view::{Mode, Screen};
+
+use crate::service::Stop;
+
+/// How long is waited for an answer to be under way somewhere, to be interrupted.
+const VICTIM_PATIENCE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(2);
+
+/// All that was seen.
 #[derive(Debug)]
 pub struct Report {
-    round_robin: Served,
-    informed: Informed,
-    /// What the view counted of itself, as a scraper would read it.
-    pub metrics: Metrics,
+    phases: Vec<Outcome>,
+    compared: Compared,
+    end: End,
 }
 
-/// What came of placing requests by what is known.
-#[derive(Debug)]
-enum Informed {
-    Events(Box<Exact>),
-    Approximate(Box<Guess>),
-    /// Nothing is known but the load.
-    None(Served),
+/// How the demo ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    ByItself,
+    Interrupted,
 }
 
-/// What came of hearing events.
+/// What came of a phase.
 #[derive(Debug)]
-struct Exact {
-    homing: Served,
-    /// The index after all was served.
-    size: Size,
-    speed: Speed,
-    hot: Vec<Hot>,
-    restart: Restart,
-    hole: Hole,
+struct Outcome {
+    phase: Phase,
+    policy: String,
+    took: Duration,
+    tally: Tally,
+    counters: Counters,
+    happened: Happened,
 }
 
-/// What came of guessing.
-#[derive(Debug)]
-struct Guess {
-    guessed: Served,
-    /// What the guess kept after all was served.
-    size: Size,
-    /// What events would have given.
-    homing: Served,
+/// What was done to the fleet at the beginning of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happened {
+    Nothing,
+    /// This worker was killed while it gave so many answers.
+    Killed {
+        worker: usize,
+        answering: u32,
+    },
+    /// This worker came, and took requests after so long.
+    Added {
+        worker: usize,
+        after: Duration,
+    },
 }
 
 impl Report {
-    /// Answers of the index that hears events which differed from the caches. Always 0, or something is broken. What a
-    /// guess gets wrong is not counted here.
-    pub fn wrong_answers(&self) -> u64 {
-        let informed = match &self.informed {
-            Informed::Events(exact) => exact.homing.wrong() + exact.restart.wrong + exact.hole.wrong,
-            Informed::Approximate(guess) => guess.homing.wrong(),
-            Informed::None(_) => 0,
-        };
-        self.round_robin.wrong() + informed
+    /// Requests that failed, and answers that were not what an undisturbed engine says.
+    pub fn failed_and_wrong(&self) -> (u64, u64) {
+        let failed = self.phases.iter().map(|outcome| outcome.tally.failed).sum();
+        (failed, self.compared.wrong)
     }
 
-    fn checked_answers(&self) -> u64 {
-        let informed = match &self.informed {
-            Informed::Events(exact) => exact.homing.checked + exact.restart.checked + exact.hole.checked,
-            Informed::Approximate(guess) => guess.homing.checked,
-            Informed::None(_) => 0,
-        };
-        self.round_robin.checked + informed
-    }
-
-    /// What came of the placement that the settings ask for.
-    fn placed(&self) -> &Served {
-        match &self.informed {
-            Informed::Events(exact) => &exact.homing,
-            Informed::Approximate(guess) => &guess.guessed,
-            Informed::None(by_load) => by_load,
-        }
+    /// Why the first request failed, if one did.
+    pub fn failure(&self) -> Option<&str> {
+        self.phases.iter().find_map(|outcome| outcome.tally.failure.as_deref())
     }
 }
 
-/// Runs all of it.
-pub fn run(config: &Config) -> anyhow::Result<Report> {
-    let serve = |policy, view| anyhow::Ok(placement::serve(config, policy, Fleet::new(config, view)?));
-    // What is dealt out in turn needs no view; it has one where that is compared with the caches.
-    let (round_robin, _, _) = match config.index.cache_view {
-        CacheView::Events | CacheView::Approximate => serve(Policy::RoundRobin, CacheView::Events)?,
-        CacheView::None => serve(Policy::RoundRobin, CacheView::None)?,
+/// Runs all of it, until its end or until it is stopped.
+pub async fn run(resolved: &Resolved, mut screen: Screen, stop: Stop) -> anyhow::Result<Report> {
+    screen.say(&story::opening(&resolved.config, screen.style()))?;
+    let mut report = Report {
+        phases: Vec::new(),
+        compared: Compared::default(),
+        end: End::Interrupted,
     };
-    let (placed, mut fleet, samples) = serve(Policy::LeastWork, config.index.cache_view)?;
-    let informed = match config.index.cache_view {
-        CacheView::Events => Informed::Events(Box::new(Exact {
-            homing: placed,
-            size: fleet.size(),
-            speed: speed::measure(&fleet, &samples),
-            hot: hot::prefixes(&fleet),
-            restart: scenes::restart(&mut fleet, &samples),
-            hole: scenes::hole(&mut fleet, &samples),
-        })),
-        CacheView::Approximate => Informed::Approximate(Box::new(Guess {
-            guessed: placed,
-            size: fleet.size(),
-            homing: serve(Policy::LeastWork, CacheView::Events)?.0,
-        })),
-        CacheView::None => Informed::None(placed),
-    };
-    Ok(Report {
-        round_robin,
-        informed,
-        metrics: fleet.into_metrics(),
-    })
+    tokio::select! {
+        shown = show(resolved, &mut screen, &mut report) => {
+            shown?;
+            report.end = End::ByItself;
+        }
+        // Whoever asks is gone at once, and what was seen so far is told.
+        () = stop => {}
+    }
+    screen.clear()?;
+    Ok(report)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::show::Style;
-    use homing_config::Colour;
-    use homing_domain::Blocks;
-    use std::time::Duration;
+async fn show(resolved: &Resolved, screen: &mut Screen, report: &mut Report) -> anyhow::Result<()> {
+    let config = &resolved.config;
+    let mut stage = Stage::open(resolved, Phase::RoundRobin, screen).await?;
+    stage.play(screen).await?;
+    report.phases.push(stage.close(screen).await?);
 
-    fn small() -> Config {
-        let mut config = Config::default();
-        config.demo.workers = 3;
-        config.demo.sessions = 12;
-        config.demo.turns = 3;
-        config.demo.cache = Blocks(900);
-        config
+    let mut stage = Stage::open(resolved, Phase::Homing, screen).await?;
+    stage.play(screen).await?;
+    let victim = stage.victim().await;
+    report.phases.push(stage.turn(Phase::Killed, screen)?);
+    stage.kill(victim, screen)?;
+    stage.play(screen).await?;
+    report.phases.push(stage.turn(Phase::Added, screen)?);
+    stage.add(screen).await?;
+    stage.play(screen).await?;
+    report.phases.push(stage.close(screen).await?);
+
+    report.compared = check::compare(config, report.phases.iter().flat_map(|outcome| &outcome.tally.kept)).await?;
+    Ok(())
+}
+
+/// A fleet and those who talk to it.
+struct Stage<'a> {
+    config: &'a Config,
+    policy: String,
+    fleet: Fleet,
+    board: Arc<Board>,
+    users: Users,
+    // Of the phase that goes on.
+    phase: Phase,
+    began: Instant,
+    counted: Counters,
+    happened: Happened,
+}
+
+impl<'a> Stage<'a> {
+    /// New engines with empty caches, a new gateway, and people who begin to talk.
+    async fn open(resolved: &'a Resolved, phase: Phase, screen: &mut Screen) -> anyhow::Result<Self> {
+        let config = &resolved.config;
+        let policy = match phase {
+            Phase::RoundRobin => "round-robin".to_owned(),
+            _ => config.serve.policy.clone(),
+        };
+        let board = Arc::new(Board::default());
+        let fleet = Fleet::start(resolved, &policy, &board).await?;
+        let endpoint = Endpoint::new(&fleet.url, config.model.as_str())?;
+        let traffic = Arc::new(Traffic::new(config.demo.seed, config.mock.speedup));
+        screen.say(&story::heading(phase, &policy, Happened::Nothing, screen.style()))?;
+        // What the gateway heard before anybody asked is no part of it.
+        let counted = fleet.counters();
+        Ok(Self {
+            config,
+            policy,
+            fleet,
+            users: Users::start(config.demo.users, &traffic, &endpoint, &board),
+            board,
+            phase,
+            began: Instant::now(),
+            counted,
+            happened: Happened::Nothing,
+        })
     }
 
-    fn small_with(cache_view: CacheView) -> Config {
-        let mut config = small();
-        config.index.cache_view = cache_view;
-        config
-    }
-
-    fn exact(config: &Config) -> Exact {
-        match run(config).unwrap().informed {
-            Informed::Events(exact) => *exact,
-            other => panic!("{other:?}"),
+    /// Lets the time of the phase pass.
+    async fn play(&mut self, screen: &mut Screen) -> anyhow::Result<()> {
+        let until = self.began + self.phase.length(self.config.demo.duration);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            screen.frame(&self.frame(left))?;
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(screen.pause())).await;
         }
     }
 
-    fn guess(config: &Config) -> Guess {
-        match run(config).unwrap().informed {
-            Informed::Approximate(guess) => *guess,
-            other => panic!("{other:?}"),
+    /// The worker that gives the most answers, once there is one that gives some.
+    async fn victim(&self) -> usize {
+        let until = Instant::now() + VICTIM_PATIENCE;
+        loop {
+            let running = self.board.running();
+            let most = (0..running.len()).max_by_key(|number| running[*number]).unwrap_or(0);
+            if running.get(most).is_some_and(|running| *running > 0) || Instant::now() >= until {
+                return most;
+            }
+            tokio::time::sleep(POLL).await;
         }
     }
 
-    #[test]
-    fn the_index_is_never_wrong_and_knowing_caches_pays() {
-        let report = run(&small()).unwrap();
-        assert_eq!(report.wrong_answers(), 0);
-        assert!(report.checked_answers() > 200);
-        assert_eq!(report.placed().requests, 36);
-        assert!(report.placed().share_cached() > report.round_robin.share_cached());
-        assert_eq!((report.placed().missed, report.placed().unknown), (0, 0));
+    /// Kills a worker, in the middle of its answers.
+    fn kill(&mut self, worker: usize, screen: &mut Screen) -> anyhow::Result<()> {
+        let answering = self.board.running().get(worker).copied().unwrap_or(0);
+        self.board.killed(worker);
+        self.fleet.kill(worker);
+        self.happens(Happened::Killed { worker, answering }, screen)
     }
 
-    #[test]
-    fn a_restart_empties_one_worker_and_a_hole_cuts_a_prefix() {
-        let Exact { restart, hole, .. } = exact(&small());
-        assert!(restart.before > Blocks(0));
-        assert_eq!(restart.after, Blocks(0));
-        assert!(restart.again >= restart.before);
-        assert!(hole.cut < hole.before);
-        assert_eq!(hole.repaired, hole.before);
+    /// Adds a worker.
+    async fn add(&mut self, screen: &mut Screen) -> anyhow::Result<()> {
+        let worker = self.board.running().len();
+        let after = self.fleet.add(&self.board).await?;
+        self.happens(Happened::Added { worker, after }, screen)
     }
 
-    #[test]
-    fn a_guess_errs_both_ways_and_that_is_no_failure() {
-        let mut config = small_with(CacheView::Approximate);
-        config.demo.cache = Blocks(250);
-        let report = run(&config).unwrap();
-        assert_eq!(report.wrong_answers(), 0);
-        let Guess { guessed, homing, size } = guess(&config);
-        assert!(guessed.too_high > 0, "full caches evict what was routed: {guessed:?}");
-        assert!(
-            guessed.too_low > 0,
-            "the router does not see what was generated: {guessed:?}"
-        );
-        assert!(guessed.missed > 0 && guessed.unknown > 0, "{guessed:?}");
-        assert_eq!(guessed.checked, 36 * 3);
-        assert_eq!(homing.wrong(), 0);
-        assert!(size.entries > 0);
-        assert_eq!(size.events, 0);
+    fn happens(&mut self, happened: Happened, screen: &mut Screen) -> anyhow::Result<()> {
+        self.happened = happened;
+        screen.say(&story::heading(self.phase, &self.policy, happened, screen.style()))
     }
 
-    #[test]
-    fn a_guess_keeps_to_its_bounds() {
-        let mut config = small_with(CacheView::Approximate);
-        config.approximate.max_blocks = Blocks(1024);
-        config.approximate.prune_target_ratio = 0.5;
-        assert!(guess(&config).size.entries <= 1024);
-        let roomy = small_with(CacheView::Approximate);
-        let mut hasty = small_with(CacheView::Approximate);
-        hasty.approximate.ttl = Duration::from_secs(1);
-        assert!(guess(&hasty).size.entries < guess(&roomy).size.entries);
-        assert!(guess(&hasty).guessed.too_low > guess(&roomy).guessed.too_low);
+    /// A phase ends and the next one begins, while people go on.
+    fn turn(&mut self, next: Phase, screen: &mut Screen) -> anyhow::Result<Outcome> {
+        let counters = self.fleet.counters();
+        let outcome = Outcome {
+            phase: std::mem::replace(&mut self.phase, next),
+            policy: self.policy.clone(),
+            took: self.began.elapsed(),
+            tally: self.board.turn(),
+            counters: counters.since(self.counted),
+            happened: std::mem::replace(&mut self.happened, Happened::Nothing),
+        };
+        self.began = Instant::now();
+        self.counted = counters;
+        screen.say(&story::summary(&outcome, screen.style()))?;
+        Ok(outcome)
     }
 
-    #[test]
-    fn without_a_view_nothing_is_stored_or_looked_up() {
-        let report = run(&small_with(CacheView::None)).unwrap();
-        assert_eq!((report.checked_answers(), report.wrong_answers()), (0, 0));
-        assert_eq!(report.metrics.index.prefix_lookups.get(), 0);
-        assert_eq!(report.metrics.index.memory_bytes.get(), 0);
-        assert_eq!(report.placed().requests, 36);
-        assert!(report.placed().per_worker.iter().all(|share| share.requests > 0));
-        assert!(report.placed().cached < exact(&small()).homing.cached);
-    }
-
-    #[test]
-    fn the_same_seed_tells_the_same_story() {
-        for view in CacheView::ALL {
-            let [one, two] = [1, 1].map(|_| run(&small_with(*view)).unwrap());
-            assert_eq!(one.placed().cached, two.placed().cached);
-            assert_eq!(one.placed().per_worker, two.placed().per_worker);
-            let mut other = small_with(*view);
-            other.demo.seed = 2;
-            let other = run(&other).unwrap();
-            assert_ne!(other.placed().prompt_blocks, one.placed().prompt_blocks);
+    /// Nobody asks any more; who was asked answers. Then all are gone.
+    async fn close(mut self, screen: &mut Screen) -> anyhow::Result<Outcome> {
+        self.users.hush();
+        while !self.users.are_quiet(screen.pause()).await {
+            screen.frame(&self.frame(Duration::ZERO))?;
         }
+        let outcome = self.turn(self.phase, screen)?;
+        self.fleet.end().await?;
+        Ok(outcome)
     }
 
-    #[test]
-    fn it_is_told_in_three_forms() {
-        let told = [
-            (CacheView::Events, "events", "homing", "wrong answers: 0"),
-            (
-                CacheView::Approximate,
-                "approximate",
-                "approximate",
-                "How good was the guess?",
-            ),
-            (
-                CacheView::None,
-                "none",
-                "by_load",
-                "nothing was stored and nothing looked up",
-            ),
-        ];
-        for (view, name, field, text) in told {
-            let config = small_with(view);
-            let report = run(&config).unwrap();
-            let plain = story::tell(&config, &report, Style::of(Colour::Off));
-            assert!(plain.is_ascii() && plain.contains(text), "{plain}");
-            assert!(story::tell(&config, &report, Style::of(Colour::On)).contains('\x1b'));
-            let object: serde_json::Value = serde_json::from_str(&json::object(&config, &report)).unwrap();
-            assert_eq!(object["cache_view"], name);
-            assert_eq!(object["wrong_answers"], 0);
-            assert_eq!(object[field]["requests"], 36);
-            assert!(report.metrics.render().contains("homing_index_distinct_blocks"));
-        }
+    fn frame(&self, left: Duration) -> Frame {
+        let (workers, waiting) = self.board.now();
+        let counters = self.fleet.counters().since(self.counted);
+        self.board.read(|tally| Frame {
+            phase: self.phase,
+            elapsed: self.began.elapsed(),
+            left,
+            workers,
+            waiting,
+            completed: tally.completed,
+            failed: tally.failed,
+            cached_share: tally.cached_share(),
+            first: times::Times::of(&tally.first),
+            counters,
+        })
     }
 }

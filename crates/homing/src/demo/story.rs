@@ -1,289 +1,270 @@
-//! What did the demo measure, for a person?
+//! What is said before, between and after, for somebody who sees it for the first time?
 
 use std::fmt::Write as _;
 
 use homing_config::Config;
 
-use super::fleet::MS_BETWEEN_REQUESTS;
-use super::hot::Hot;
-use super::placement::{Served, Share};
-use super::workload::SYSTEM_PROMPTS;
-use super::{Exact, Guess, Informed, Report};
-use crate::show::{Style, commas, percent, short};
+use super::phase::Phase;
+use super::times::Times;
+use super::traffic::GROUPS;
+use super::{End, Happened, Outcome, Report};
+use crate::show::{Style, commas, millis, percent, wrapped};
 
-const BAR: usize = 32;
-/// Fleets larger than this are told in part.
-const WORKERS_SHOWN: usize = 16;
-/// What is worth being called fewer.
-const FEWER: f64 = 1.05;
-/// The hottest prefixes.
-const HOT_SHOWN: usize = 3;
+/// Differences smaller than this are not worth a word.
+const WORTH: f64 = 1.05;
+/// How long lines of sentences are.
+const WIDTH: usize = 96;
+const NAMES: usize = 34;
+const COLUMN: usize = 13;
 
-/// The whole story.
-pub fn tell(config: &Config, report: &Report, style: Style) -> String {
-    let mut teller = Teller {
-        out: String::new(),
-        style,
+/// Who is there, and what they do.
+pub fn opening(config: &Config, style: Style) -> String {
+    let demo = &config.demo;
+    let cache = u64::from(demo.cache.0) * u64::from(config.block_size.get());
+    let pace = if (config.mock.speedup - 1.0).abs() < f64::EPSILON {
+        String::new()
+    } else {
+        format!(", {} times as fast", config.mock.speedup)
     };
-    teller.opening(config, report);
-    teller.placements(report);
-    teller.workers(report.placed(), config.demo.cache.0);
-    match &report.informed {
-        Informed::Events(exact) => {
-            teller.index(exact);
-            teller.hot(config, &exact.hot);
-            teller.restart(exact);
-            teller.hole(exact);
+    let told = [
+        (
+            "engines",
+            format!(
+                "pretended: no GPU, but real HTTP and real events about their caches. A step takes as long as {}{pace}. Each \
+                 caches {} tokens, less than all conversations have together.",
+                model(&config.mock.profile),
+                commas(cache)
+            ),
+        ),
+        ("gateway", "what `homing serve` runs.".to_owned()),
+        (
+            "people",
+            format!(
+                "talk to {GROUPS} assistants with a system prompt each, read answers as they come, think, and go on with all that \
+                 was said. What is measured, they measure."
+            ),
+        ),
+    ];
+    let mut out = format!(
+        "{}  {} engines, a gateway and {} people in conversation, all in this process\n\n",
+        style.bold("homing demo"),
+        demo.workers,
+        demo.users
+    );
+    for (name, words) in told {
+        for (number, part) in (0..).zip(wrapped(&words, WIDTH - 10)) {
+            line(
+                &mut out,
+                &format!("  {:<10}{part}", if number == 0 { name } else { "" }),
+            );
         }
-        Informed::Approximate(guess) => teller.guess(guess),
-        Informed::None(_) => {}
     }
-    teller.verdict(report);
-    teller.out
+    out
 }
 
-struct Teller {
-    out: String,
-    style: Style,
+/// Which model on which device a profile is of, in words.
+fn model(profile: &str) -> String {
+    match homing_profile::builtin::load(profile) {
+        Ok(profile) => format!("that of {} on {}", profile.shape().model, profile.shape().device),
+        Err(_) => format!("the profile `{profile}` says"),
+    }
 }
 
-impl Teller {
-    fn opening(&mut self, config: &Config, report: &Report) {
-        let demo = &config.demo;
-        let served = report.placed();
-        self.line(&format!(
-            "{} {}",
-            self.style.bold("homing demo"),
-            self.style.dim(&format!("(seed {})", demo.seed))
-        ));
-        self.line("");
-        self.line(&format!(
-            "  fleet     {} workers, each caching {} blocks of {} tokens",
-            demo.workers,
-            commas(demo.cache.0.into()),
-            config.block_size.get()
-        ));
-        self.line(&format!(
-            "  traffic   {} conversations of {} turns over {SYSTEM_PROMPTS} shared system prompts",
-            commas(demo.sessions.into()),
-            demo.turns
-        ));
-        self.line(&format!(
-            "            {} requests, {} prompt tokens; one every {MS_BETWEEN_REQUESTS} ms of virtual time",
-            commas(served.requests),
-            short(served.prompt_tokens as f64)
-        ));
-        match report.informed {
-            Informed::Events(_) => self.line("  view      workers report what they store and remove"),
-            Informed::Approximate(_) => self.line(&format!(
-                "  view      a guess: workers report nothing; what was routed is taken to be there for {} s",
-                config.approximate.ttl.as_secs_f64()
-            )),
-            Informed::None(_) => self.line("  view      none: nothing is stored or looked up, only the load is known"),
+/// What is going to happen in a phase.
+pub(super) fn heading(phase: Phase, policy: &str, happened: Happened, style: Style) -> String {
+    let number = Phase::ALL.iter().position(|other| *other == phase).unwrap_or(0) + 1;
+    let (title, words) = match (phase, happened) {
+        (Phase::RoundRobin, _) => (
+            "Round robin".to_owned(),
+            "each request goes to the next engine, as a plain load balancer does it".to_owned(),
+        ),
+        (Phase::Homing, _) => (
+            "Homing".to_owned(),
+            format!(
+                "new engines, empty caches, the same people. Requests go by the policy `{policy}`: where the first token comes soonest"
+            ),
+        ),
+        (_, Happened::Killed { worker, answering }) => (
+            format!("Worker {worker} is killed"),
+            format!("in the middle of {answering} answers. They go on elsewhere"),
+        ),
+        (_, Happened::Added { worker, after }) => (
+            format!("Worker {worker} is added"),
+            format!(
+                "with an empty cache. It registered itself and took requests {} later",
+                millis(after.as_secs_f64() * 1e3)
+            ),
+        ),
+        (_, Happened::Nothing) => (phase.title().to_owned(), String::new()),
+    };
+    format!("\n  {number}  {}: {words}\n", style.bold(&title))
+}
+
+/// What came of a phase, in a line.
+pub(super) fn summary(outcome: &Outcome, style: Style) -> String {
+    let tally = &outcome.tally;
+    let first = Times::of(&tally.first).map_or_else(String::new, |first| {
+        format!(", first token p50 {} p99 {}", millis(first.p50), millis(first.p99))
+    });
+    let failed = match tally.failed {
+        0 => String::new(),
+        failed => format!(", {}", style.red(&format!("{failed} failed"))),
+    };
+    format!(
+        "     {} answered{failed}, {} of prompts from cache{first}\n",
+        commas(tally.completed),
+        percent(tally.cached_share())
+    )
+}
+
+/// What changed from phase to phase, and what to do next.
+pub fn end(config: &Config, report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    if report.phases.is_empty() {
+        out.push_str("\n  stopped before the first part was over\n");
+        return out;
+    }
+    table(&mut out, report, style);
+    out.push('\n');
+    for sentence in sentences(config, report, style) {
+        for (number, part) in (0..).zip(wrapped(&sentence, WIDTH)) {
+            line(&mut out, &format!("  {} {part}", if number == 0 { "-" } else { " " }));
         }
     }
-
-    fn placements(&mut self, report: &Report) {
-        self.heading("How much of the prompts was already cached where they went?");
-        let mut placements = vec![("in turn", &report.round_robin)];
-        match &report.informed {
-            Informed::Events(exact) => placements.push(("to its home", &exact.homing)),
-            Informed::Approximate(guess) => placements.extend([
-                ("by the guess", &guess.guessed),
-                ("by events", &guess.homing), // as it would have been
-            ]),
-            Informed::None(by_load) => placements.push(("by load", by_load)),
-        }
-        for (name, served) in placements {
-            let share = served.share_cached();
-            let bar = self.style.bar(share, BAR);
-            self.line(&format!("  {name:<12} {bar}  {:>7}", percent(share)));
-        }
-        let computed = |served: &Served| (served.prompt_blocks - served.cached).max(1) as f64;
-        let fewer = computed(&report.round_robin) / computed(report.placed());
-        let fewer = if fewer >= FEWER {
-            self.style.green(&format!("{fewer:.1}x fewer"))
-        } else {
-            "about as many".to_owned()
-        };
-        let (turn, placed) = (report.round_robin.mean_work_ahead(), report.placed().mean_work_ahead());
-        self.line(&format!(
-            "  {fewer} prompt tokens to compute; before a first token {} blocks instead of {}",
-            short(placed),
-            short(turn)
-        ));
+    if report.end == End::Interrupted {
+        line(&mut out, "  stopped before its end: answers were not compared");
     }
+    line(&mut out, "");
+    line(
+        &mut out,
+        &format!("  {}", style.bold("Next: put it before engines of your own")),
+    );
+    line(
+        &mut out,
+        "    homing serve --worker http://gpu-1:8000,events=tcp://gpu-1:5557,replay=tcp://gpu-1:5558 --worker http://gpu-2:8000,...",
+    );
+    out
+}
 
-    fn workers(&mut self, served: &Served, cache: u32) {
-        self.heading("Who did the work?");
-        let most = served
-            .per_worker
+fn table(out: &mut String, report: &Report, style: Style) {
+    let row = |name: &str, cell: &dyn Fn(&Outcome) -> String| {
+        let cells: Vec<String> = report
+            .phases
             .iter()
-            .map(|share| share.requests)
-            .max()
-            .unwrap_or(1)
-            .max(1);
-        for (number, share) in served.per_worker.iter().enumerate().take(WORKERS_SHOWN) {
-            let bar = self.style.bar(share.requests as f64 / most as f64, BAR);
-            let Share { requests, holds, .. } = share;
-            let cached = percent(share.cached as f64 / share.prompt_blocks.max(1) as f64);
-            let full = percent(f64::from(holds.0) / f64::from(cache));
-            self.line(&format!(
-                "  worker {number:<5} {bar}  {:>7} requests, {cached:>7} cached, cache {full:>7} full",
-                commas(*requests)
-            ));
-        }
-        let hidden = served.per_worker.len().saturating_sub(WORKERS_SHOWN);
-        if hidden > 0 {
-            let more = self.style.dim(&format!("  and {hidden} more"));
-            self.line(&more);
-        }
+            .map(|outcome| format!("{:>COLUMN$}", cell(outcome)))
+            .collect();
+        let cells = cells.concat();
+        format!("  {name:<NAMES$}{cells}")
+    };
+    let time = |of: fn(&Times) -> f64| {
+        move |outcome: &Outcome| Times::of(&outcome.tally.first).map_or_else(String::new, |times| millis(of(&times)))
+    };
+    line(out, "");
+    line(out, &style.bold(&row("", &|outcome| outcome.phase.title().to_owned())));
+    let rows = [
+        row("requests answered", &|outcome| commas(outcome.tally.completed)),
+        row("  in a second", &|outcome| {
+            format!("{:.1}", outcome.tally.completed as f64 / outcome.took.as_secs_f64())
+        }),
+        row("failed", &|outcome| commas(outcome.tally.failed)),
+        row("of prompts, found in cache", &|outcome| {
+            percent(outcome.tally.cached_share())
+        }),
+        row("prompt tokens to compute, each", &|outcome| {
+            let tally = &outcome.tally;
+            commas((tally.prompt_tokens - tally.cached_tokens) / tally.completed.max(1))
+        }),
+        row("first token, on average", &time(|times| times.mean)),
+        row("  half of them within", &time(|times| times.p50)),
+        row("  99 of 100 within", &time(|times| times.p99)),
+        row("retried before the first token", &|outcome| {
+            commas(outcome.counters.retried)
+        }),
+        row("moved to another worker after it", &|outcome| {
+            commas(outcome.counters.migrated)
+        }),
+    ];
+    for row in rows {
+        line(out, &row);
     }
+}
 
-    fn index(&mut self, exact: &Exact) {
-        let (size, speed) = (exact.size, exact.speed);
-        self.heading("What did the index do?");
-        self.line(&format!(
-            "  heard     {} events; holds {} distinct blocks in {} runs, {} (block, worker) entries",
-            commas(size.events),
-            commas(size.blocks),
-            commas(size.runs),
-            commas(size.entries)
-        ));
-        self.line(&format!(
-            "  memory    {} bytes, {} of them from the start; {:.1} for each entry",
-            commas(size.bytes),
-            commas(size.bytes_when_empty),
-            size.bytes_per_entry()
-        ));
-        self.line(&format!(
-            "  lookups   {} a second on one thread ({} ns each, {} on average); from tokens {} a second",
-            short(speed.lookups_per_second),
-            commas((1e9 / speed.lookups_per_second) as u64),
-            speed.mean_blocks,
-            short(speed.prompts_per_second)
-        ));
+fn sentences(config: &Config, report: &Report, style: Style) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let of = |phase: Phase| report.phases.iter().find(|outcome| outcome.phase == phase);
+    if let (Some(before), Some(after)) = (of(Phase::RoundRobin), of(Phase::Homing)) {
+        sentences.extend(compared(before, after, style));
     }
-
-    fn hot(&mut self, config: &Config, hot: &[Hot]) {
-        self.heading("Which prefixes are hot?");
-        let most = hot.first().map_or(1, |hottest| hottest.uses).max(1);
-        for hot in hot.iter().take(HOT_SHOWN) {
-            let bar = self.style.bar(f64::from(hot.uses) / f64::from(most), BAR);
-            let name = format!("prompt {}", hot.system_prompt);
-            let uses = commas(hot.uses.into());
-            self.line(&format!("  {name:<12} {bar}  {uses:>7} recent uses of {}", hot.blocks));
-        }
-        if hot.is_empty() {
-            self.line("  no system prompt fills a block");
-        }
-        // Counts are kept in quarters of the window, of which the last has just begun or is almost over.
-        let window = config.index.heat_window.as_secs_f64();
-        let note = format!(
-            "  shared system prompts, routed in the last {} to {window} s; counts may be a little too high",
-            window * 0.75
-        );
-        self.line(&self.style.dim(&note));
-    }
-
-    fn guess(&mut self, guess: &Guess) {
-        let Guess { guessed, size, .. } = guess;
-        self.heading("How good was the guess?");
-        self.line(&format!(
-            "  answers   {} compared with the caches themselves: {} right, {} too high, {} too low",
-            commas(guessed.checked),
-            commas(guessed.checked - guessed.wrong()),
-            commas(guessed.too_high),
-            commas(guessed.too_low)
-        ));
-        self.line(&format!(
-            "  blocks    where requests were sent, {} were there; {} that it took to be there were not, and of {} it did not know",
-            commas(guessed.cached),
-            commas(guessed.missed),
-            commas(guessed.unknown)
-        ));
-        self.line(&format!(
-            "  memory    {} distinct blocks, {} (block, worker) entries, {} bytes",
-            commas(size.blocks),
-            commas(size.entries),
-            commas(size.bytes)
-        ));
-        for note in [
-            "  too high: the worker evicted what was routed to it, and does not say so",
-            "  too low: it was generated there, which the router does not see, or was forgotten: too old, or too much",
-        ] {
-            self.line(&self.style.dim(note));
-        }
-    }
-
-    fn restart(&mut self, exact: &Exact) {
-        let restart = exact.restart;
-        self.heading(&format!("Worker {} restarts. Does the index notice?", restart.worker));
-        self.line(&format!(
-            "  its cache of {} is gone; one prompt that it held:",
-            restart.lost
-        ));
-        let most = restart.again.0.max(restart.before.0).max(1);
-        for (when, depth) in [
-            ("before", restart.before),
-            ("restarted", restart.after),
-            ("served again", restart.again),
-        ] {
-            self.depth(when, depth.0, most);
-        }
-    }
-
-    fn hole(&mut self, exact: &Exact) {
-        let hole = exact.hole;
-        self.heading(&format!(
-            "Worker {} drops block {} of a prefix. And now?",
-            hole.worker, hole.at
-        ));
-        let most = hole.before.0.max(1);
-        for (when, depth) in [
-            ("before", hole.before),
-            ("with a hole", hole.cut),
-            ("repaired", hole.repaired),
-        ] {
-            self.depth(when, depth.0, most);
-        }
-    }
-
-    fn verdict(&mut self, report: &Report) {
-        self.line("");
-        let index = match report.informed {
-            Informed::Events(_) => "the index",
-            Informed::Approximate(_) => "the index that hears events",
-            Informed::None(_) => {
-                self.line("  nothing was stored and nothing looked up, so there are no answers to compare");
-                return;
-            }
+    let compared = &report.compared;
+    if let Some(outcome) = of(Phase::Killed)
+        && let Happened::Killed { worker, answering } = outcome.happened
+        && report.end == End::ByItself
+    {
+        let (failed, wrong) = report.failed_and_wrong();
+        let verdict = match (failed, wrong) {
+            (0, 0) => style.green("none failed, none differed"),
+            _ => style.red(&format!("{failed} failed, {wrong} differed")),
         };
-        let wrong = report.wrong_answers();
-        let verdict = format!("wrong answers: {wrong}");
-        let verdict = if wrong == 0 {
-            self.style.green(&verdict)
-        } else {
-            self.style.red(&verdict)
-        };
-        self.line(&format!(
-            "  {} answers of {index} compared with the caches themselves, {verdict}",
-            commas(report.checked_answers())
+        sentences.push(format!(
+            "Worker {worker} died while it gave {answering} answers. {} answers, {} that went on elsewhere among them, were compared \
+             with those of an engine that nobody disturbs: {verdict}.",
+            compared.answers, compared.moved
         ));
     }
-
-    fn depth(&mut self, when: &str, depth: u32, most: u32) {
-        let bar = self.style.bar(f64::from(depth) / f64::from(most), BAR);
-        self.line(&format!("  {when:<12} {bar}  {depth:>5} leading blocks"));
+    if let Some(outcome) = of(Phase::Added)
+        && let Happened::Added { worker, .. } = outcome.happened
+    {
+        let served = outcome.tally.served.get(worker).copied().unwrap_or(0);
+        let share = served as f64 / outcome.tally.completed.max(1) as f64;
+        sentences.push(format!(
+            "Worker {worker} came with nothing cached, and served {} of the requests from then on.",
+            percent(share)
+        ));
     }
-
-    fn heading(&mut self, text: &str) {
-        self.line("");
-        let text = self.style.bold(text);
-        self.line(&text);
+    let homing = || {
+        report
+            .phases
+            .iter()
+            .filter(|outcome| outcome.phase != Phase::RoundRobin)
+    };
+    let sum = |of: fn(&Outcome) -> u64| homing().map(of).sum::<u64>();
+    let events = sum(|outcome| outcome.counters.events);
+    if events > 0 {
+        let lost = match config.demo.drop_every {
+            0 => String::new(),
+            every => format!(" One message of {every} was lost on purpose:"),
+        };
+        sentences.push(format!(
+            "Workers told of their caches in {} events.{lost} {} repairs. What the gateway predicted to be cached was so to the token for \
+             {} of {} requests.",
+            commas(events),
+            commas(sum(|outcome| outcome.counters.repairs)),
+            commas(sum(|outcome| outcome.counters.right)),
+            commas(sum(|outcome| outcome.counters.predicted)),
+        ));
     }
+    sentences
+}
 
-    fn line(&mut self, text: &str) {
-        writeln!(self.out, "{text}").expect("a string takes all that is written to it");
-    }
+/// What the policy changed.
+fn compared(before: &Outcome, after: &Outcome, style: Style) -> Option<String> {
+    let each = |outcome: &Outcome| {
+        let tally = &outcome.tally;
+        (tally.prompt_tokens - tally.cached_tokens) as f64 / tally.completed.max(1) as f64
+    };
+    let (slow, soon) = (Times::of(&before.tally.first)?, Times::of(&after.tally.first)?);
+    let words = |ratio: f64, more: &str, less: &str| match ratio {
+        ratio if ratio >= WORTH => style.green(&format!("{ratio:.1}x {more}")),
+        ratio if ratio <= 1.0 / WORTH => style.red(&format!("{:.1}x {less}", 1.0 / ratio)),
+        _ => "about as".to_owned(),
+    };
+    Some(format!(
+        "By the same people, on the same engines: {} prompt tokens to compute for each request, first tokens {} on average.",
+        words(each(before) / each(after).max(1.0), "fewer", "more"),
+        words(slow.mean / soon.mean, "sooner", "later"),
+    ))
+}
+
+fn line(out: &mut String, text: &str) {
+    writeln!(out, "{text}").expect("a string takes all that is written to it");
 }

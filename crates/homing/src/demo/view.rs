@@ -1,220 +1,273 @@
-//! What does the router know of the caches? The only part of the demo that keeps an index.
+//! What is shown while the demo runs? On a terminal a few lines that are drawn again and again; else one plain line each second.
+//!
+//! **Invariant:** without a terminal nothing moves the cursor; with one, it is left as it was found.
 
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use homing_config::Config;
-use homing_domain::{BlockKey, Blocks, KeyHasher, KvChange, RankId, Tier};
-use homing_index::{Answer, Applied, Approximate, ApproximateConfig, Heat, Index, IndexConfig, Reader, Slot};
-use homing_telemetry::{Change, Metrics};
+use super::board::Now;
+use super::fleet::Counters;
+use super::phase::Phase;
+use super::times::Times;
+use crate::show::{Style, commas, millis, percent};
 
-/// An index, and where its content comes from.
-pub struct View {
-    index: Index,
-    reader: Reader,
-    /// Reused by every lookup.
-    answer: Answer,
-    /// By worker.
-    slots: Vec<Slot>,
-    source: Source,
-    /// What the index took before the first store.
-    bytes_when_empty: u64,
-    /// What was done so far.
-    metrics: Metrics,
+const BAR: usize = 12;
+/// A bar of running answers is full at this number, or at more where there are more.
+const FULL: u32 = 12;
+const REDRAW: Duration = Duration::from_millis(200);
+const LINE: Duration = Duration::from_secs(1);
+/// Lines are cut at the edge, so that each is one; and back.
+const CUT: &str = "\x1b[?25l\x1b[?7l";
+const WRAP: &str = "\x1b[?7h\x1b[?25h";
+
+/// Who looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Somebody at a terminal.
+    Terminal,
+    /// Whoever reads lines.
+    Lines,
+    /// Nobody, until the end.
+    Nobody,
 }
 
-/// Where the content of an index comes from.
-enum Source {
-    /// Workers report what they store and remove. What is routed only makes blocks hot.
-    Events(Heat),
-    /// Workers report nothing; what was routed to them is taken to be there.
-    Routed(Approximate),
+/// What the demo looks like at a moment.
+#[derive(Debug)]
+pub struct Frame {
+    pub phase: Phase,
+    pub elapsed: Duration,
+    pub left: Duration,
+    pub workers: Vec<Now>,
+    pub waiting: u32,
+    pub completed: u64,
+    pub failed: u64,
+    pub cached_share: f64,
+    pub first: Option<Times>,
+    pub counters: Counters,
 }
 
-/// How large the index is.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Distinct blocks.
-    pub blocks: u64,
-    /// Pairs of block and worker.
-    pub entries: u64,
-    /// Runs that the blocks are kept in.
-    pub runs: u64,
-    /// Memory.
-    pub bytes: u64,
-    /// Memory that it took before the first store.
-    pub bytes_when_empty: u64,
-    /// Events applied so far.
-    pub events: u64,
+/// Where it is shown.
+#[derive(Debug)]
+pub struct Screen {
+    mode: Mode,
+    style: Style,
+    /// Lines that will be drawn over.
+    drawn: usize,
+    /// When the last line was written.
+    written: Option<Instant>,
 }
 
-impl Size {
-    /// Memory for each entry, beyond what an empty index takes.
-    pub fn bytes_per_entry(&self) -> f64 {
-        self.bytes.saturating_sub(self.bytes_when_empty) as f64 / self.entries.max(1) as f64
+impl Screen {
+    /// Nothing is on it yet.
+    pub fn new(mode: Mode, style: Style) -> Self {
+        Self {
+            mode,
+            style,
+            drawn: 0,
+            written: None,
+        }
+    }
+
+    /// How to write on it.
+    pub fn style(&self) -> Style {
+        self.style
+    }
+
+    /// How long to wait before the next frame.
+    pub fn pause(&self) -> Duration {
+        match self.mode {
+            Mode::Terminal => REDRAW,
+            Mode::Lines | Mode::Nobody => LINE / 4,
+        }
+    }
+
+    /// Shows something that stays.
+    pub fn say(&mut self, text: &str) -> anyhow::Result<()> {
+        self.clear()?;
+        if self.mode != Mode::Nobody {
+            put(text)?;
+        }
+        Ok(())
+    }
+
+    /// Shows a moment, in place of the one before.
+    pub fn frame(&mut self, frame: &Frame) -> anyhow::Result<()> {
+        match self.mode {
+            Mode::Nobody => {}
+            Mode::Lines => {
+                if self.written.is_none_or(|at| at.elapsed() >= LINE) {
+                    self.written = Some(Instant::now());
+                    put(&format!("{}\n", line(frame)))?;
+                }
+            }
+            Mode::Terminal => {
+                let lines = lines(frame, self.style);
+                let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+                put(&format!("{CUT}{}{text}{WRAP}", over(self.drawn)))?;
+                self.drawn = lines.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what does not stay.
+    pub fn clear(&mut self) -> anyhow::Result<()> {
+        if self.drawn > 0 {
+            put(&over(self.drawn))?;
+            self.drawn = 0;
+        }
+        Ok(())
     }
 }
 
-impl View {
-    /// A view that hears events.
-    pub fn of_events(config: &Config, hasher: KeyHasher) -> anyhow::Result<Self> {
-        Self::new(
-            config,
-            hasher,
-            Source::Events(Heat::new(millis(config.index.heat_window))),
+/// Goes back over so many lines, and wipes them.
+fn over(lines: usize) -> String {
+    match lines {
+        0 => String::new(),
+        lines => format!("\x1b[{lines}A\x1b[J"),
+    }
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// A moment in one line, for whoever reads lines.
+fn line(frame: &Frame) -> String {
+    let Counters {
+        events,
+        repairs,
+        retried,
+        migrated,
+        ..
+    } = frame.counters;
+    let first = frame.first.map_or_else(
+        || "no first token yet".to_owned(),
+        |first| format!("first token p50 {} p99 {}", millis(first.p50), millis(first.p99)),
+    );
+    format!(
+        "{:<13} {:>3} s  answered {}, failed {}, from cache {}, {first}, events {events}, repairs {repairs}, retries {retried}, \
+         moved {migrated}",
+        frame.phase.name(),
+        frame.elapsed.as_secs(),
+        frame.completed,
+        frame.failed,
+        percent(frame.cached_share),
+    )
+}
+
+/// A moment in a few lines, for somebody at a terminal.
+fn lines(frame: &Frame, style: Style) -> Vec<String> {
+    let full = frame
+        .workers
+        .iter()
+        .map(|worker| worker.running)
+        .max()
+        .unwrap_or(0)
+        .max(FULL);
+    let mut lines: Vec<String> = (0..)
+        .zip(&frame.workers)
+        .map(|(number, now)| worker(number, now, full, style))
+        .collect();
+    let failed = format!("{} failed", frame.failed);
+    let failed = if frame.failed > 0 { style.red(&failed) } else { failed };
+    let first = frame.first.map_or_else(String::new, |first| {
+        format!(
+            ", first token p50 {} p99 {}",
+            style.bold(&millis(first.p50)),
+            style.bold(&millis(first.p99))
         )
-    }
-
-    /// A view that guesses from what was routed.
-    pub fn of_routed(config: &Config, hasher: KeyHasher) -> anyhow::Result<Self> {
-        let bounds = ApproximateConfig {
-            ttl_ms: millis(config.approximate.ttl),
-            max_blocks: config.approximate.max_blocks.0 as usize,
-            prune_target_ratio: config.approximate.prune_target_ratio,
-        };
-        Self::new(config, hasher, Source::Routed(Approximate::new(bounds, hasher)))
-    }
-
-    fn new(config: &Config, hasher: KeyHasher, source: Source) -> anyhow::Result<Self> {
-        let mut index = Index::new(IndexConfig {
-            capacity: config.index.capacity.0.into(),
-            orphans_per_rank: config.index.orphans_per_rank.0 as usize,
-            max_ranks: config.index.max_ranks as usize,
-            ..IndexConfig::new(hasher)
-        });
-        let slot = |number| {
-            let slot = index.add_rank(RankId::new(number, 0), config.index.copies);
-            slot.with_context(|| format!("worker {number} has no place in the index"))
-        };
-        Ok(Self {
-            slots: (0..config.demo.workers).map(slot).collect::<anyhow::Result<_>>()?,
-            reader: index.reader(),
-            answer: Answer::default(),
-            source,
-            bytes_when_empty: index.stats().bytes,
-            index,
-            metrics: Metrics::default(),
-        })
-    }
-
-    /// How many leading blocks of a prompt each worker is taken to hold.
-    pub fn depths(&mut self, keys: &[BlockKey], now_ms: u64) -> Vec<Blocks> {
-        if let Source::Routed(routed) = &mut self.source {
-            routed.expire(&mut self.index, now_ms).expect(SLOTS_STAY);
-        }
-        let begun = Instant::now();
-        self.reader.lookup(keys, &mut self.answer);
-        self.metrics.index.lookup_duration.observe(begun.elapsed());
-        self.metrics.index.prefix_lookups.add(1);
-        let depth = |slot: &Slot| self.answer.depth(*slot, Tier::Device);
-        self.slots.iter().map(depth).collect()
-    }
-
-    /// Whether it hears events and had to forget something of this worker for want of room: it may then be too low,
-    /// never too high.
-    pub fn is_lower_bound(&self, worker: usize) -> bool {
-        let truncated = || {
-            self.index
-                .rank_stats(self.slots[worker])
-                .is_ok_and(|stats| stats.truncated)
-        };
-        matches!(self.source, Source::Events(_)) && truncated()
-    }
-
-    /// A prompt was sent to a worker.
-    pub fn routed(&mut self, worker: usize, keys: &[BlockKey], now_ms: u64) {
-        match &mut self.source {
-            Source::Events(heat) => heat.mark(keys, now_ms),
-            Source::Routed(routed) => {
-                let begun = Instant::now();
-                let done = routed.routed(&mut self.index, self.slots[worker], keys, now_ms);
-                done.expect(SLOTS_STAY);
-                self.metrics.index.write_slice.observe(begun.elapsed());
-                self.index.maintain(MAINTENANCE_PER_WRITE);
-            }
-        }
-    }
-
-    /// A worker's cache changed, and it says so. Whoever guesses does not listen.
-    pub fn hear(&mut self, worker: usize, change: &KvChange) {
-        if matches!(self.source, Source::Routed(_)) {
-            return;
-        }
-        let begun = Instant::now();
-        let applied = self.index.apply(self.slots[worker], change).expect(SLOTS_STAY);
-        self.metrics.index.write_slice.observe(begun.elapsed());
-        // Background work rides along in small pieces, as a service would do it between events.
-        self.index.maintain(MAINTENANCE_PER_WRITE);
-        let change = match applied {
-            Applied::Stored(_) => Change::Stored,
-            Applied::Removed(_) => Change::Removed,
-            Applied::Cleared(slot) => {
-                self.slots[worker] = slot;
-                Change::Cleared
-            }
-        };
-        self.metrics.index.applied_events.of(change).add(1);
-    }
-
-    /// How often a block was routed of late. Only a view that hears events counts that.
-    pub fn uses(&self, key: BlockKey, now_ms: u64) -> u32 {
-        match &self.source {
-            Source::Events(heat) => heat.uses(key, now_ms),
-            Source::Routed(_) => 0,
-        }
-    }
-
-    /// A reader and an answer of one's own, for timing.
-    pub fn reader(&self) -> (Reader, Answer) {
-        (self.reader.clone(), Answer::default())
-    }
-
-    /// How large the index is, all maintenance done.
-    pub fn size(&mut self) -> Size {
-        self.drain();
-        let stats = self.index.stats();
-        Size {
-            blocks: stats.blocks,
-            entries: stats.entries,
-            runs: stats.runs,
-            bytes: stats.bytes,
-            bytes_when_empty: self.bytes_when_empty,
-            events: Change::ALL
-                .map(|change| self.metrics.index.applied_events.of(change).get())
-                .iter()
-                .sum(),
-        }
-    }
-
-    /// All that was counted and measured here, for a scraper.
-    pub fn into_metrics(mut self) -> Metrics {
-        self.drain();
-        let (stats, index) = (self.index.stats(), &self.metrics.index);
-        index.distinct_blocks.set(stats.blocks);
-        index.held_entries.set(stats.entries);
-        index.live_runs.set(stats.runs);
-        index.live_ranks.set(stats.ranks);
-        index.orphan_blocks.set(stats.orphans);
-        index.truncated_ranks.set(stats.truncated_ranks);
-        index.memory_bytes.set(stats.bytes);
-        index.evicted_blocks.follow(stats.evicted);
-        index.label_conflicts.follow(stats.rebound);
-        index.unknown_removals.follow(stats.unknown_removals);
-        index.unsettled_lookups.follow(self.reader.unsettled());
-        self.metrics
-    }
-
-    fn drain(&mut self) {
-        while self.index.maintain(1_000).is_pending() {}
-    }
+    });
+    lines.push(format!(
+        "     {} answered, {failed}, {} waiting; {} of prompts from cache{first}",
+        style.bold(&commas(frame.completed)),
+        frame.waiting,
+        style.bold(&percent(frame.cached_share)),
+    ));
+    let counters = frame.counters;
+    let left = match frame.left.as_secs_f64().ceil() as u64 {
+        0 => "the last answers".to_owned(),
+        seconds => format!("{seconds} s left"),
+    };
+    lines.push(style.dim(&format!(
+        "     {} cache events, {} repairs; {} retries, {} answers moved; {left}",
+        commas(counters.events),
+        counters.repairs,
+        counters.retried,
+        counters.migrated
+    )));
+    lines
 }
 
-/// Why a slot is never refused.
-const SLOTS_STAY: &str = "workers keep the slot that they were given last";
+fn worker(number: usize, now: &Now, full: u32, style: Style) -> String {
+    let name = format!("     worker {number}");
+    if !now.alive {
+        return format!("{name}  {}", style.red("killed"));
+    }
+    let running = style.bar(f64::from(now.running) / f64::from(full), BAR);
+    let recent = match now.recent {
+        None => style.dim("idle"),
+        Some((share, first)) => format!(
+            "{} {:>4} cached  first token {:>7}",
+            style.bar(share, BAR),
+            format!("{:.0} %", share * 100.0),
+            millis(first.as_secs_f64() * 1e3)
+        ),
+    };
+    format!("{name}  {running} {:>2} running  {recent}", now.running)
+}
 
-/// Units of background work after each write.
-const MAINTENANCE_PER_WRITE: u32 = 64;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homing_config::Colour;
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    fn frame() -> Frame {
+        let worker = |alive, running, recent| Now { alive, running, recent };
+        Frame {
+            phase: Phase::Killed,
+            elapsed: Duration::from_millis(3_900),
+            left: Duration::from_millis(1_200),
+            workers: vec![
+                worker(true, 6, Some((0.75, Duration::from_millis(41)))),
+                worker(false, 0, None),
+                worker(true, 0, None),
+            ],
+            waiting: 2,
+            completed: 1_234,
+            failed: 0,
+            cached_share: 0.813,
+            first: Times::of(&[Duration::from_millis(40), Duration::from_millis(90)]),
+            counters: Counters {
+                events: 5_000,
+                repairs: 3,
+                retried: 1,
+                migrated: 9,
+                right: 10,
+                predicted: 11,
+            },
+        }
+    }
+
+    #[test]
+    fn a_moment_is_one_line_for_whoever_reads_lines() {
+        assert_eq!(
+            line(&frame()),
+            "worker-killed   3 s  answered 1234, failed 0, from cache 81.3 %, first token p50 40 ms p99 90 ms, events 5000, \
+             repairs 3, retries 1, moved 9"
+        );
+    }
+
+    #[test]
+    fn a_moment_is_a_few_lines_at_a_terminal() {
+        let shown = lines(&frame(), Style::of(Colour::Off)).join("\n");
+        let expected = "     worker 0  ######......  6 running  #########...  75 % cached  first token   41 ms
+     worker 1  killed
+     worker 2  ............  0 running  idle
+     1,234 answered, 0 failed, 2 waiting; 81.3 % of prompts from cache, first token p50 40 ms p99 90 ms
+     5,000 cache events, 3 repairs; 1 retries, 9 answers moved; 2 s left";
+        assert_eq!(shown, expected);
+    }
 }

@@ -21,11 +21,10 @@ use tokio::time::Instant;
 use super::args::ReplayArgs;
 use super::plan::Plan;
 use super::run::{PolicyRuns, Progress, Run};
+use crate::stream::{Lines, Said};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// The longest line of a stream.
-const MAX_LINE: usize = 16 << 20;
 /// Sessions that may go on, and requests that wait for them.
 const SESSIONS: usize = 1 << 18;
 /// Tokens that every usual vocabulary has, without those that mean something special.
@@ -257,19 +256,9 @@ impl Endpoint {
             let words: String = answer.text().await.unwrap_or_default().chars().take(200).collect();
             anyhow::bail!("the endpoint answers {status}: {words}");
         }
-        let (mut heard, mut line) = (Heard::default(), Vec::new());
-        while let Some(chunk) = answer.chunk().await? {
-            for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-                line.extend_from_slice(piece);
-                ensure!(
-                    line.len() <= MAX_LINE,
-                    "a line of the stream is longer than {MAX_LINE} bytes"
-                );
-                if piece.ends_with(b"\n") {
-                    heard.line(&line, began.elapsed())?;
-                    line.clear();
-                }
-            }
+        let (mut heard, mut lines) = (Heard::default(), Lines::default());
+        while let Some(piece) = answer.chunk().await? {
+            lines.push(&piece, |said| heard.said(&said, began.elapsed()))?;
         }
         ensure!(heard.ended, "the stream broke off");
         heard.whole = heard.whole.max(heard.first.unwrap_or_default());
@@ -278,18 +267,14 @@ impl Endpoint {
 }
 
 impl Heard {
-    fn line(&mut self, line: &[u8], at: Duration) -> anyhow::Result<()> {
-        let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else {
-            return Ok(());
+    fn said(&mut self, said: &Said, at: Duration) {
+        let piece = match said {
+            Said::Done => {
+                self.ended = true;
+                return;
+            }
+            Said::Piece(piece) => piece,
         };
-        if data == b"[DONE]" {
-            self.ended = true;
-            return Ok(());
-        }
-        let piece: Value = serde_json::from_slice(data).context("the stream has a line that is no JSON")?;
-        if let Some(error) = piece.get("error").filter(|error| !error.is_null()) {
-            anyhow::bail!("the endpoint says {error}");
-        }
         if let Some(choice) = piece["choices"].get(0) {
             self.first.get_or_insert(at);
             self.whole = at;
@@ -302,7 +287,6 @@ impl Heard {
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         self.generated = number(&usage["completion_tokens"]).or(self.generated);
         self.cached = number(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(self.cached);
-        Ok(())
     }
 }
 
@@ -310,43 +294,25 @@ impl Heard {
 mod tests {
     use super::*;
 
-    fn heard(lines: &[&str]) -> anyhow::Result<Heard> {
-        let mut heard = Heard::default();
-        for (at, line) in (1..).zip(lines) {
-            heard.line(line.as_bytes(), Duration::from_millis(at))?;
-        }
-        Ok(heard)
-    }
-
     #[test]
-    fn a_stream_is_read_to_its_end() {
-        let whole = heard(&[
-            "\n",
-            ": a comment\n",
-            "data: {\"choices\":[{\"text\":\"a\",\"token_ids\":[5]}],\"usage\":null}\n",
-            "data: {\"choices\":[{\"text\":\"b\",\"token_ids\":[6]}]}\r\n",
-            "data: {\"choices\":[],\"usage\":{\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":48}}}\n",
-            "data: [DONE]\n",
-        ])
-        .unwrap();
+    fn a_stream_is_heard_to_its_end() {
+        let pieces = [
+            json!({"choices": [{"text": "a", "token_ids": [5]}], "usage": null}),
+            json!({"choices": [{"text": "b", "token_ids": [6]}]}),
+            json!({"choices": [], "usage": {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 48}}}),
+        ];
+        let mut heard = Heard::default();
+        for (at, piece) in (1..).zip(pieces) {
+            heard.said(&Said::Piece(piece), Duration::from_millis(at));
+        }
+        heard.said(&Said::Done, Duration::from_millis(4));
         assert_eq!(
-            (whole.first, whole.whole),
-            (Some(Duration::from_millis(3)), Duration::from_millis(4))
+            (heard.first, heard.whole),
+            (Some(Duration::from_millis(1)), Duration::from_millis(2))
         );
         assert_eq!(
-            (whole.generated, whole.cached, whole.tokens, whole.ended),
+            (heard.generated, heard.cached, heard.tokens, heard.ended),
             (Some(2), 48, vec![5, 6], true)
         );
-    }
-
-    #[test]
-    fn what_is_no_stream_is_an_error() {
-        for (line, words) in [
-            ("data: {\"error\":{\"message\":\"full\"}}\n", "full"),
-            ("data: {nothing\n", "no JSON"),
-        ] {
-            let said = format!("{:#}", heard(&[line]).err().expect(line));
-            assert!(said.contains(words), "{said}");
-        }
     }
 }

@@ -31,7 +31,10 @@ fn see(events: &[Bytes]) -> Seen {
         seen.ids.dedup();
         if value["usage"].is_object() {
             let mut usage = value["usage"].clone();
-            usage.as_object_mut().unwrap().remove("prompt_tokens_details");
+            usage
+                .as_object_mut()
+                .expect("an object")
+                .remove("prompt_tokens_details");
             seen.usage = Some(usage);
         }
         for choice in value["choices"].as_array().expect("choices") {

@@ -21,9 +21,6 @@ use crate::json::Limits;
 /// The longest part of a text that is said again to begin at a space, in bytes.
 const LONGEST_WORD: usize = 128;
 
-/// What an engine says of an answer that it gave up.
-const ABORTED: &str = "abort";
-
 /// Places in the text of which it is known how many tokens they took.
 const MARKS: usize = 256;
 
@@ -91,7 +88,7 @@ impl SoFar {
     /// Takes what an event of the first stream, or of one that continues it, said: as the engine sent it, before editor and seam.
     pub fn hear(&mut self, heard: &Heard) {
         // An engine that gives up says so as if it were an end. Whoever hears it does not pass it.
-        if heard.finish.as_deref() == Some(ABORTED) || heard.error.is_some() {
+        if heard.is_given_up() || heard.error.is_some() {
             return;
         }
         self.begun |=

@@ -84,7 +84,7 @@ pub struct RouterSetup {
     pub count: u32,
     /// What each is; its seed is changed for each.
     pub config: RouterConfig,
-    /// Their policy, by name, with weights if it has any (see [`super::policy`]).
+    /// Their policy, by name, with weights if it has any (see [`homing_scheduler::policy::by_spec`]).
     pub policy: String,
     /// What they believe of the engines.
     pub timing: Timing,

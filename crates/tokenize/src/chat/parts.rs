@@ -135,9 +135,8 @@ impl Content {
     /// What a template sees.
     pub fn value(&self, placed: Placed<'_>) -> Value {
         match (self, placed) {
-            (Self::Text(text), _) => Value::from(text.as_str()),
-            // The engine puts names of its own before the text, which are not known here.
-            (Self::MediaAndText(_, text), Placed::AsIs) => Value::from(text.as_str()),
+            // Before the text of media the engine puts names of its own, which are not known here.
+            (Self::Text(text), _) | (Self::MediaAndText(_, text), Placed::AsIs) => Value::from(text.as_str()),
             (Self::MediaAndText(_, text), Placed::Instead(instead)) => Value::from(format!("{instead}\n{text}")),
             (Self::Parts(parts), _) => parts.iter().map(|part| part.value(placed)).collect(),
         }

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn one_text_cannot_take_more_than_all() {
         let cache = Segments::new(10_000);
-        cache.keep(&"x".repeat(50_000), &[1; 20_000]);
+        cache.keep(&"x".repeat(50_000), &vec![1; 20_000]);
         assert!(cache.usage().bytes <= 10_000);
     }
 }

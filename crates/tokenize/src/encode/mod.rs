@@ -204,8 +204,8 @@ impl Encoder {
         }
         match &self.lead {
             Some((lead, _)) if !first => {
-                let led = self.tokenizer.encode(&format!("{lead}{text}"), Marks::None)?;
-                tokens.extend(led.into_iter().skip(1));
+                let with_lead = self.tokenizer.encode(&format!("{lead}{text}"), Marks::None)?;
+                tokens.extend(with_lead.into_iter().skip(1));
             }
             _ => tokens.extend(self.tokenizer.encode(text, Marks::None)?),
         }

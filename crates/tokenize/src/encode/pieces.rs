@@ -15,6 +15,8 @@ use serde_json::Value;
 const SPARE_CACHES: usize = 64;
 /// How patterns end that leave the last space of several to the word behind it.
 const TAIL: &str = r"|\s+(?!\S)|\s+";
+/// What matches spaces up to a line break, before that: with line breaks by name, or as they are.
+const LINES: [&str; 2] = [r"|\s*[\r\n]+", "|\\s*[\r\n]+"];
 /// The pattern of a `ByteLevel` that splits by itself.
 const OF_BYTES: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
@@ -124,7 +126,9 @@ impl Pattern {
     /// A pattern without anything that needs backtracking, except for the end that is usual.
     fn new(source: &str) -> Option<Self> {
         let (plain, tail) = match source.strip_suffix(TAIL) {
-            Some(body) if body.ends_with(r"|\s*[\r\n]+") => (format!(r"{body}|\s+"), Some(Tail::NoLines)),
+            Some(body) if LINES.iter().any(|lines| body.ends_with(lines)) => {
+                (format!(r"{body}|\s+"), Some(Tail::NoLines))
+            }
             Some(body) => (format!(r"{body}|\s+"), Some(Tail::All)),
             None => (source.to_owned(), None),
         };

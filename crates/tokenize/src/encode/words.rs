@@ -95,10 +95,10 @@ impl Words {
             Before::Composed(_) if text.is_ascii() => Ok(Cow::Borrowed(text)),
             Before::Composed(_) if is_nfc_quick(text.chars()) == IsNormalized::Yes => Ok(Cow::Borrowed(text)),
             Before::Composed(normalizer) => {
-                let mut normalized = NormalizedString::from(text);
-                let done = normalizer.normalize(&mut normalized);
+                let mut composed = NormalizedString::from(text);
+                let done = normalizer.normalize(&mut composed);
                 done.map_err(|error| EncodeError(error.to_string()))?;
-                Ok(Cow::Owned(normalized.get().to_owned()))
+                Ok(Cow::Owned(composed.get().to_owned()))
             }
             Before::Spaces(first) if text.is_empty() || first.is_empty() && !text.contains(' ') => {
                 Ok(Cow::Borrowed(text))

@@ -230,16 +230,16 @@ fn trim(value: &Value, letters: Option<&str>) -> Result<Value, Error> {
     Ok(Value::from(text.trim_matches(wanted)))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "filters get their arguments by value")]
 fn to_json(value: &Value, ascii: Option<bool>, kwargs: Kwargs) -> Result<Value, Error> {
     let ascii = ascii.or(kwargs.get("ensure_ascii")?).unwrap_or(false);
     let indent: Option<Value> = kwargs.get("indent")?;
-    let indent = match indent.filter(|indent| !indent.is_none()) {
-        None => None,
-        Some(indent) => Some(match indent.as_str() {
+    let indent = indent
+        .filter(|indent| !indent.is_none())
+        .map(|indent| match indent.as_str() {
             Some(text) => text.to_owned(),
             None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
-        }),
-    };
+        });
     let separators: Option<Value> = kwargs.get("separators")?;
     let (item, key) = match separators.filter(|separators| !separators.is_none()) {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
