@@ -14,6 +14,8 @@ pub enum Command {
     Decide(Output, Size),
     /// The engine that needs no GPU.
     Mock(MockArgs),
+    /// The gateway, beside nginx.
+    Gateway(GatewayArgs),
     /// Print the usage.
     Help,
 }
@@ -40,6 +42,47 @@ pub struct MockArgs {
     pub output: Output,
     /// How large everything is.
     pub size: Size,
+}
+
+/// What `gateway` was asked for.
+#[derive(Debug)]
+pub struct GatewayArgs {
+    /// How the result is printed.
+    pub output: Output,
+    /// How large everything is.
+    pub size: Size,
+    /// The program `homing`; as it was built here if none.
+    pub homing: Option<PathBuf>,
+    /// The program `nginx`.
+    pub nginx: PathBuf,
+    /// A folder of a model; without it prompts are token ids.
+    pub tokenizer: Option<PathBuf>,
+    /// Threads of Homing, and processes of nginx.
+    pub threads: usize,
+    /// Rounds of what is measured in turns.
+    pub rounds: usize,
+    /// The one part to run; targets of the others are left out.
+    pub only: Option<GatewayPart>,
+}
+
+/// A part of `gateway` that can be run alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayPart {
+    /// Processor time.
+    Cpu,
+    /// Added latency.
+    Latency,
+    /// Long prompts.
+    Long,
+    /// Memory.
+    Memory,
+}
+
+impl GatewayArgs {
+    /// Whether a part was asked for.
+    pub fn wants(&self, part: GatewayPart) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
 }
 
 /// A part of `index` that can be run alone.
@@ -103,6 +146,9 @@ pub enum ArgsError {
     /// A flag without its value.
     #[error("`{0}` needs a value")]
     Missing(&'static str),
+    /// A count that is none.
+    #[error("`{0}` is no number above 0")]
+    Count(String),
     /// A fleet size that is none.
     #[error("`{0}` is no number of workers between 6 and 1024")]
     Workers(String),
@@ -115,6 +161,8 @@ usage: homing-bench index [--trace FILE] [--workers 8,64,512] [--json] [--quick]
        homing-bench hash [--json]
        homing-bench decide [--json] [--quick]
        homing-bench mock [--json] [--quick]
+       homing-bench gateway [--homing PROGRAM] [--nginx PROGRAM] [--tokenizer DIR] [--threads N] [--rounds N]
+                            [--json] [--quick] [--only cpu|latency|long|memory]
 ";
 
 /// Reads the words after the program's name.
@@ -126,6 +174,7 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Command, ArgsError> 
         #[cfg(feature = "ours")]
         Some("decide") => parse_decide(words),
         Some("mock") => parse_mock(words).map(Command::Mock),
+        Some("gateway") => parse_gateway(words).map(Command::Gateway),
         None | Some("help" | "--help" | "-h") => Ok(Command::Help),
         Some(other) => Err(ArgsError::Unknown(other.to_owned())),
     }
@@ -197,6 +246,48 @@ fn parse_mock(words: impl Iterator<Item = String>) -> Result<MockArgs, ArgsError
         }
     }
     Ok(args)
+}
+
+fn parse_gateway(mut words: impl Iterator<Item = String>) -> Result<GatewayArgs, ArgsError> {
+    let mut args = GatewayArgs {
+        output: Output::Table,
+        size: Size::Full,
+        homing: None,
+        nginx: "nginx".into(),
+        tokenizer: None,
+        threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        rounds: 5,
+        only: None,
+    };
+    while let Some(word) = words.next() {
+        let mut value = |name| words.next().ok_or(ArgsError::Missing(name));
+        let count = |text: String| match text.parse() {
+            Ok(count) if count > 0 => Ok(count),
+            _ => Err(ArgsError::Count(text)),
+        };
+        match word.as_str() {
+            "--json" => args.output = Output::Json,
+            "--quick" => args.size = Size::Quick,
+            "--homing" => args.homing = Some(value("--homing")?.into()),
+            "--nginx" => args.nginx = value("--nginx")?.into(),
+            "--tokenizer" => args.tokenizer = Some(value("--tokenizer")?.into()),
+            "--threads" => args.threads = count(value("--threads")?)?,
+            "--rounds" => args.rounds = count(value("--rounds")?)?,
+            "--only" => args.only = Some(parse_gateway_part(&value("--only")?)?),
+            _ => return Err(ArgsError::Unknown(word)),
+        }
+    }
+    Ok(args)
+}
+
+fn parse_gateway_part(name: &str) -> Result<GatewayPart, ArgsError> {
+    match name {
+        "cpu" => Ok(GatewayPart::Cpu),
+        "latency" => Ok(GatewayPart::Latency),
+        "long" => Ok(GatewayPart::Long),
+        "memory" => Ok(GatewayPart::Memory),
+        _ => Err(ArgsError::Unknown(name.to_owned())),
+    }
 }
 
 /// At least as many workers as one sequence has copies, at most what every contender can hold.

@@ -12,6 +12,7 @@ mod decide;
 mod dynamo;
 mod exact;
 mod fleet;
+mod gateway;
 mod growth;
 mod hash;
 mod lineup;
@@ -64,6 +65,14 @@ fn main() -> ExitCode {
             let mut report = Report::default();
             match mock::run(&args, &mut report) {
                 Ok(targets) => print_report("mock", &report, &targets, args.output),
+                Err(error) => return fail(&*error),
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Gateway(args)) => {
+            let mut report = Report::default();
+            match gateway::run(&args, &mut report) {
+                Ok(targets) => print_report("gateway", &report, &targets, args.output),
                 Err(error) => return fail(&*error),
             }
             ExitCode::SUCCESS

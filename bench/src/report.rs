@@ -32,6 +32,8 @@ pub mod section {
     pub const HASH: &str = "hash";
     /// The engine that needs no GPU.
     pub const MOCK: &str = "mock";
+    /// The gateway.
+    pub const GATEWAY: &str = "gateway";
 }
 
 /// Which way is better.
@@ -67,6 +69,8 @@ pub struct Row {
 pub struct Report {
     /// In the order of measuring.
     pub rows: Vec<Row>,
+    /// Names and versions of programs beside us; none where peers are crates.
+    pub programs: Vec<(&'static str, String)>,
 }
 
 /// Our figure against the best peer's.
@@ -157,9 +161,19 @@ impl Report {
 
     /// Everything as one object.
     pub fn json(&self, command: &str, targets: &[Target]) -> Value {
+        let programs: serde_json::Map<_, _> = self
+            .programs
+            .iter()
+            .map(|(name, version)| ((*name).to_owned(), json!(version)))
+            .collect();
+        let peers = if programs.is_empty() {
+            json!({ "dynamo-kv-router": "1.6.1", "kv-index": "2.0.0" })
+        } else {
+            json!(programs)
+        };
         json!({
             "benchmark": command,
-            "peers": { "dynamo-kv-router": "1.6.1", "kv-index": "2.0.0" },
+            "peers": peers,
             "targets": targets.iter().map(Target::json).collect::<Vec<_>>(),
             "rows": self.rows.iter().map(row_json).collect::<Vec<_>>(),
         })

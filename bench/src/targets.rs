@@ -36,7 +36,7 @@ pub struct Target {
 
 impl Target {
     /// We must be `goal` times better than the best peer.
-    fn ratio(name: String, found: Option<Comparison>, goal: f64) -> Self {
+    pub fn ratio(name: String, found: Option<Comparison>, goal: f64) -> Self {
         let ratio = found.and_then(|found| found.ratio);
         Self {
             name,
@@ -49,7 +49,7 @@ impl Target {
     }
 
     /// Our figure must not be above `limit`; peers do not matter.
-    fn limit(name: String, found: Option<Comparison>, limit: f64) -> Self {
+    pub fn limit(name: String, found: Option<Comparison>, limit: f64) -> Self {
         let ours = found.map(|found| found.ours);
         Self {
             name,
