@@ -1,12 +1,10 @@
 //! Is a folder read as it should be, and are texts the same in pieces and in one?
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{Folder, byte_level, letter};
 use homing_tokenize::{Incremental, LoadError, Marks, Tokenizer};
 use proptest::prelude::*;
-use support::{Folder, byte_level, letter};
 
 const BROKEN: char = '\u{fffd}';
 

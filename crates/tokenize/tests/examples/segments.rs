@@ -1,11 +1,9 @@
 //! Do the cache and the way word by word give the tokens of the tokenizer? For tokenizers of all kinds, on arbitrary texts.
 
-mod support;
-
+use crate::support::{Folder, letter};
 use homing_tokenize::{Clock, Dialect, Marks, PromptOptions, Prompter, Switched};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::{Folder, letter};
 
 /// A tokenizer of one kind.
 struct Kind {

@@ -2,14 +2,12 @@
 //!
 //! The tokenizer knows bytes and two special tokens, so that tokens can be read as text again.
 
-mod support;
-
+use crate::support::{Folder, byte_level};
 use homing_tokenize::{
     Clock, ContentFormat, Cut, Dialect, IdleTools, Marks, Media, PromptError, PromptOptions, Prompter,
     RequestTemplates, TemplateSource,
 };
 use serde_json::{Value, json};
-use support::{Folder, byte_level};
 
 /// Prints all that a template can see of a message.
 const TEMPLATE: &str = "\

@@ -1,6 +1,7 @@
 //! Folders of models that tests make up.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder that is gone when it is dropped.
 pub struct Folder(pub PathBuf);
@@ -8,7 +9,9 @@ pub struct Folder(pub PathBuf);
 impl Folder {
     /// An empty folder.
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("homing-tokenize-{}-{name}", std::process::id()));
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("homing-tokenize-{}-{number}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder can be made");
         Self(path)
     }
