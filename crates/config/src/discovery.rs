@@ -83,7 +83,7 @@ impl Discovery {
         let time = |id| time(value, id);
         Self {
             dns_server: match value(KnobId::DnsServer) {
-                Value::Server(server) => server,
+                Value::AddressOr(server) => server,
                 other => unreachable!("the name server is {other:?}"),
             },
             dns_least: time(KnobId::DnsLeast),

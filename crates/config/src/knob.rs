@@ -15,7 +15,6 @@ use crate::words;
 /// How no file is written.
 const NO_FILE: &str = "none";
 /// How the system's own servers are written.
-const SYSTEM: &str = "system";
 
 /// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
 #[derive(Debug)]
@@ -47,8 +46,8 @@ pub enum Kind {
     Name,
     /// An IP address with a port, to listen on.
     Address,
-    /// An IP address with a port, to ask, or `system`.
-    Server,
+    /// An IP address with a port, or this word instead of one.
+    AddressOr(&'static str),
     /// The path of a file, or `none`.
     File,
     /// `public`, or a secret of up to 32 hexadecimal digits.
@@ -106,8 +105,8 @@ pub enum Value {
     Name(String),
     /// Of a [`Kind::Address`].
     Address(SocketAddr),
-    /// Of a [`Kind::Server`]; `None` for those of the system.
-    Server(Option<SocketAddr>),
+    /// Of a [`Kind::AddressOr`]; `None` for its word.
+    AddressOr(Option<SocketAddr>),
     /// Of a [`Kind::File`].
     File(Option<PathBuf>),
     /// Of a [`Kind::Seed`].
@@ -178,10 +177,10 @@ impl Knob {
                 .then(|| Value::Name(text.to_owned()))
                 .ok_or(Refusal::Malformed),
             Kind::Address => text.parse().map(Value::Address).map_err(|_| Refusal::Malformed),
-            Kind::Server if text == SYSTEM => Ok(Value::Server(None)),
-            Kind::Server => {
-                let server = text.parse().map_err(|_| Refusal::Malformed);
-                server.map(|server| Value::Server(Some(server)))
+            Kind::AddressOr(word) if text == *word => Ok(Value::AddressOr(None)),
+            Kind::AddressOr(_) => {
+                let address = text.parse().map_err(|_| Refusal::Malformed);
+                address.map(|address| Value::AddressOr(Some(address)))
             }
             Kind::File => match text {
                 "" => Err(Refusal::Malformed),
@@ -203,12 +202,14 @@ impl Knob {
             (Value::Size(bytes), _) => quantity::show_size(*bytes),
             (Value::Name(name), _) => name.clone(),
             (Value::Address(address), _) => address.to_string(),
-            (Value::Server(server), _) => server.map_or_else(|| SYSTEM.to_owned(), |server| server.to_string()),
+            (Value::AddressOr(Some(address)), _) => address.to_string(),
+            (Value::AddressOr(None), Kind::AddressOr(word)) => (*word).to_owned(),
             (Value::File(path), _) => path
                 .as_ref()
                 .map_or_else(|| NO_FILE.to_owned(), |path| path.display().to_string()),
             (Value::Ratio(ratio), _) => ratio.to_string(),
             (Value::Choice(place), _) => unreachable!("choice {place} of `{}`, which has none", self.path),
+            (Value::AddressOr(None), _) => unreachable!("no address for `{}`, which has no word for that", self.path),
         }
     }
 }
@@ -248,7 +249,7 @@ impl fmt::Display for Kind {
             }
             Self::Name => f.write_str(words::EXPECTED),
             Self::Address => f.write_str("an IP address with a port"),
-            Self::Server => f.write_str("an IP address with a port, or `system`"),
+            Self::AddressOr(word) => write!(f, "an IP address with a port, or `{word}`"),
             Self::File => f.write_str("a path, or `none` (a file of that name is `./none`)"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
         }
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn a_server_is_an_address_or_the_systems() {
         let server = Knob {
-            kind: Kind::Server,
+            kind: Kind::AddressOr("system"),
             ..RANKS
         };
         for good in ["system", "10.0.0.2:53", "[::1]:5353"] {

@@ -16,6 +16,10 @@ pub struct Serve {
     pub listen: SocketAddr,
     /// Where operators ask it.
     pub admin: SocketAddr,
+    /// Where it advises proxies.
+    pub route: Option<SocketAddr>,
+    /// For how long a proxy's booking stands of which nothing is heard.
+    pub route_lease: Duration,
     /// Threads that carry requests; 0: as many as there are cores.
     pub threads: u32,
     /// Client connections at once.
@@ -140,6 +144,11 @@ impl Serve {
         Self {
             listen: address(KnobId::ServeListen),
             admin: address(KnobId::ServeAdmin),
+            route: match value(KnobId::ServeRoute) {
+                Value::AddressOr(route) => route,
+                other => unreachable!("{other:?} is not an address or none"),
+            },
+            route_lease: time(KnobId::ServeRouteLease),
             threads: count(KnobId::ServeThreads),
             max_connections: count(KnobId::ServeMaxConnections),
             policy: name(KnobId::ServePolicy),

@@ -175,7 +175,7 @@ knobs! {
     ApproximatePruneTargetRatio = "approximate.prune-target-ratio", "0.8", Kind::Ratio(0.1..=1.0);
 
     /// The name server that is asked for workers (`--discover`); `system` for those that the system asks.
-    DnsServer = "discovery.dns-server", "system", Kind::Server;
+    DnsServer = "discovery.dns-server", "system", Kind::AddressOr("system");
 
     /// A name is looked up again when its answer is no longer valid, but not sooner than after this time.
     DnsLeast = "discovery.dns-least", "1s", Kind::Time(100..=HOUR);
@@ -262,6 +262,13 @@ knobs! {
 
     /// Where operators ask `homing serve`: decisions, workers, metrics, health. Whoever can reach it can drain workers.
     ServeAdmin = "serve.admin", "127.0.0.1:8081", Kind::Address;
+
+    /// Where `homing serve` advises proxies: they ask where a request should go, send it there themselves, and tell what became of it
+    /// (`/homing/v1`); `none` for nowhere.
+    ServeRoute = "serve.route", "none", Kind::AddressOr("none");
+
+    /// For how long a booking of a proxy stands of which nothing is heard.
+    ServeRouteLease = "serve.route-lease", "10m", Kind::Time(100..=24 * HOUR);
 
     /// How many threads carry requests; 0: as many as there are cores.
     ServeThreads = "serve.threads", "0", Kind::Count(Unit::Threads, 0..=256);

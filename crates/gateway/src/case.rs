@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homing_domain::{CacheSalt, Prompt as Keyed, RequestId, Tokens, WorkerId};
+use homing_domain::{CacheSalt, Media, Prompt as Keyed, RequestId, Tokens, WorkerId};
 use homing_load::PromptWork;
 use homing_profile::{Millis, Time};
 use homing_protocol::{Ask, Continuation, Endpoint, Feature as Asks, Hints, MaxOutput, Problem, Switch, Wanted};
@@ -47,6 +47,8 @@ pub(crate) struct Case<'a> {
     /// The name that the client uses, or would use.
     pub(crate) model: &'a str,
     pub(crate) served: &'a Served,
+    /// What is in the prompt that no token tells apart, where it is known.
+    pub(crate) media: &'a [Media],
 }
 
 /// What a request asks for.
@@ -171,6 +173,11 @@ impl Case<'_> {
         Ok((best.clone(), self.keyed(question, best, known)))
     }
 
+    /// What this router is asked.
+    pub(crate) fn asked_of(&self, lane: &Lane, known: &Known) -> Result<Question, Refuse> {
+        Ok(self.keyed(self.unkeyed(known)?, lane, known))
+    }
+
     /// The question without the keys of its blocks.
     fn unkeyed(&self, known: &Known) -> Result<Question, Refuse> {
         let Some(lane) = self.served.lanes.first() else {
@@ -248,6 +255,7 @@ impl Case<'_> {
         let prompt = Keyed {
             adapter: self.served.adapter.as_ref(),
             salt: salt.as_ref(),
+            media: self.media,
             ..Keyed::text(&known.tokens, size)
         };
         self.gateway.hasher.keys(&prompt, &mut keys);

@@ -160,6 +160,7 @@ impl Gateway {
             hints: &hints,
             model,
             served,
+            media: &[],
         };
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();

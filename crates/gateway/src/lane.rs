@@ -14,7 +14,7 @@ use homing_domain::{RankId, RequestId, Tokens, WorkerId};
 use homing_keeper::{Keeper, Standing, Subject};
 use homing_load::{End, Ticket};
 use homing_profile::Time;
-use homing_router::{Effect, Ended, NewRank, Question, Routed, Router, RouterError, Turned, Verdict};
+use homing_router::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Router, RouterError, Turned, Verdict};
 use homing_scheduler::queue::Refused;
 use homing_scheduler::{Decision, RankFacts, Refusal};
 use rustc_hash::FxHashMap;
@@ -92,6 +92,18 @@ impl Lane {
     /// What would be decided. Changes nothing.
     pub(crate) fn consider(&self, question: &Question) -> Result<Decision, Refusal> {
         self.router.consider(self.now(), question)
+    }
+
+    /// Books what was decided elsewhere, by a decision that says the same.
+    pub(crate) fn book(self: &Arc<Self>, choice: &Elsewhere, decision: Decision) -> Result<Booked, Turned> {
+        let ticket = self.router.book(self.now(), choice)?;
+        self.settle();
+        let routed = Routed {
+            decision,
+            cached: choice.cached,
+            ticket: Some(ticket),
+        };
+        Ok(Booked::new(self, routed))
     }
 
     /// A rank came.

@@ -16,6 +16,7 @@
 
 mod account;
 mod admin;
+mod advice;
 mod asking;
 mod budget;
 mod case;

@@ -67,6 +67,11 @@ impl Known {
         }
     }
 
+    /// The request told them.
+    pub(crate) fn told(tokens: Vec<u32>) -> Self {
+        Self::all(tokens, From::Request)
+    }
+
     /// Nothing is known but about how long it is.
     pub(crate) fn nothing(body: usize, why: impl Into<Option<String>>) -> Self {
         Self {
@@ -184,7 +189,7 @@ pub(crate) fn given(ask: &Ask, body: &[u8]) -> Option<Known> {
         Prompt::TokenLists { span, .. } => json::ids(json::items(span.of(body))?.next()?)?,
         _ => return None,
     };
-    let mut known = Known::all(tokens, From::Request);
+    let mut known = Known::told(tokens);
     if let Prompt::TokenLists { span, count } = ask.prompt
         && count > 1
     {

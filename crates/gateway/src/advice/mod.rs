@@ -1,0 +1,511 @@
+//! Where should this request go? For those who have a proxy of their own: they ask, send it there themselves, and tell what became of it.
+//!
+//! - [`asked`]: what they ask; [`leases`]: what they were told and have not ended yet; `openapi`: how to speak to it.
+//!
+//! What they say of a request does what the gateway's own requests do: bookings, health, predictions, records and the log are the same.
+//!
+//! **Invariant:** a booking that nobody speaks of for the time of its lease is ended, so that a proxy that dies holds nothing for ever.
+
+mod asked;
+mod leases;
+mod openapi;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use homing_discovery::Admission;
+use homing_domain::{DpRank, RankId, RequestId, Tier, Tokens};
+use homing_protocol::{Family, Switch};
+use homing_router::{Elsewhere, Question};
+use homing_scheduler::{Decision, Pin};
+use serde_json::{Value, json};
+
+use crate::account::{Account, Entry};
+use crate::case::{self, Case};
+use crate::flight::Flight;
+use crate::gateway::Gateway;
+use crate::lane::{Booked, Lane};
+use crate::pool::Pool;
+use crate::record::{Begun, Record, Try};
+use crate::refusal::Refuse;
+use crate::tokens::{From, Known};
+use crate::truth::Feature;
+use crate::worker::Worker;
+
+use asked::{Asked, Book, Done, Output};
+use leases::{Considered, Held, Leases, Running};
+
+/// How often leases are looked at.
+const SWEEP: Duration = Duration::from_millis(250);
+/// What is said of a request that was asked for here.
+const ENDPOINT: &str = "route";
+
+/// The router as a service.
+#[derive(Debug)]
+pub(crate) struct Advice {
+    gateway: Arc<Gateway>,
+    pool: Arc<Pool>,
+    leases: Leases,
+}
+
+type Said = Result<Value, Refuse>;
+
+/// All that is answered to proxies.
+pub(crate) fn routes(advice: Arc<Advice>) -> Router {
+    let most = usize::try_from(advice.gateway.config.load().serve.bodies.request).unwrap_or(usize::MAX);
+    Router::new()
+        .route("/homing/v1/openapi.json", get(async || Json(openapi::description())))
+        .route("/homing/v1/route", post(route))
+        .route("/homing/v1/route/{id}/book", post(book))
+        .route("/homing/v1/route/{id}/prefill-done", post(prefill_done))
+        .route("/homing/v1/route/{id}/output", post(output))
+        .route("/homing/v1/route/{id}/done", post(done))
+        .route("/homing/v1/loads", post(loads))
+        .route("/homing/v1/overlap", post(overlap))
+        .fallback(async || {
+            answered(Err(Refuse::wrong(
+                404,
+                "there is nothing here: see /homing/v1/openapi.json",
+            )))
+        })
+        .method_not_allowed_fallback(async || answered(Err(Refuse::wrong(405, "this is asked with another method"))))
+        .layer(DefaultBodyLimit::max(most))
+        .with_state(advice)
+}
+
+type Given = Result<Bytes, BytesRejection>;
+
+async fn route(State(advice): State<Arc<Advice>>, headers: HeaderMap, body: Given) -> Response {
+    let said = match read(body) {
+        Ok(body) => advice.route(headers, body).await,
+        Err(refuse) => Err(refuse),
+    };
+    answered(said)
+}
+
+async fn book(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body: Given) -> Response {
+    answered(read(body).and_then(|body| advice.book(&id, asked::fields(&body)?)))
+}
+
+async fn prefill_done(State(advice): State<Arc<Advice>>, Path(id): Path<String>) -> Response {
+    answered(advice.went_on(&id, 1))
+}
+
+async fn output(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body: Given) -> Response {
+    answered(read(body).and_then(|body| {
+        let output: Output = asked::fields(&body)?;
+        advice.went_on(&id, output.tokens)
+    }))
+}
+
+async fn done(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body: Given) -> Response {
+    answered(read(body).and_then(|body| advice.done(&id, asked::fields(&body)?)))
+}
+
+async fn loads(State(advice): State<Arc<Advice>>, headers: HeaderMap, body: Given) -> Response {
+    let said = match read(body) {
+        Ok(body) => advice.loads(headers, body).await,
+        Err(refuse) => Err(refuse),
+    };
+    answered(said)
+}
+
+async fn overlap(State(advice): State<Arc<Advice>>, headers: HeaderMap, body: Given) -> Response {
+    let said = match read(body) {
+        Ok(body) => advice.overlap(headers, body).await,
+        Err(refuse) => Err(refuse),
+    };
+    answered(said)
+}
+
+fn read(body: Given) -> Result<Bytes, Refuse> {
+    body.map_err(|rejection| Refuse::wrong(rejection.status().as_u16(), rejection.body_text()))
+}
+
+fn answered(said: Said) -> Response {
+    let refuse = match said {
+        Ok(said) => return Json(said).into_response(),
+        Err(refuse) => refuse,
+    };
+    let status = StatusCode::from_u16(refuse.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let mut response = (status, kind, refuse.problem.body(Family::OpenAi, "")).into_response();
+    if let Some(seconds) = refuse.retry_after_seconds() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// A prompt that was understood.
+struct Understood {
+    lane: Arc<Lane>,
+    question: Question,
+    record: Arc<Record>,
+    entry: Entry,
+    counted: Option<u32>,
+    feature: Feature,
+    lease: Duration,
+}
+
+impl Advice {
+    pub(crate) fn new(gateway: Arc<Gateway>, pool: Arc<Pool>) -> Self {
+        Self {
+            gateway,
+            pool,
+            leases: Leases::default(),
+        }
+    }
+
+    /// Ends what nobody speaks of any more, until it is dropped.
+    pub(crate) async fn sweep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        loop {
+            ticks.tick().await;
+            let expired = self.leases.expire(Instant::now());
+            self.gateway.metrics.gateway.expired_bookings.add(expired);
+        }
+    }
+
+    async fn route(&self, headers: HeaderMap, body: Bytes) -> Said {
+        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
+        let asked = Asked::read(id, headers, body)?;
+        if self.leases.is_full() {
+            return Err(Refuse::unavailable("too many requests are not ended yet"));
+        }
+        let began = asked.arrived.began;
+        let understood = self.understand(&asked).await?;
+        if asked.book == Switch::On {
+            let (worker, booked) = self.seat(&understood).await?;
+            return self.begin(understood, &worker, booked, began);
+        }
+        let (lane, question) = (&understood.lane, &understood.question);
+        let decision = lane
+            .consider(question)
+            .map_err(|refusal| Refuse::turned(&refusal.into(), None))?;
+        let worker = self.worker(decision.chosen.rank)?;
+        let cached = cached(lane, question, &decision);
+        let said = described(&understood, &worker, &decision, cached, Booking::Not);
+        let id = question.id.as_str().to_owned();
+        let lease = understood.lease;
+        let considered = Considered {
+            understood,
+            rank: decision.chosen.rank,
+            began,
+        };
+        self.leases.hold(&id, Held::Considered(Box::new(considered)), lease)?;
+        Ok(said)
+    }
+
+    /// What is known of a prompt.
+    async fn understand(&self, asked: &Asked) -> Result<Understood, Refuse> {
+        let gateway = &self.gateway;
+        let table = gateway.table.load_full();
+        let (model, served) = case::served(&table, &asked.ask)?;
+        let case = Case {
+            gateway,
+            table: &table,
+            arrived: &asked.arrived,
+            ask: &asked.ask,
+            hints: &asked.hints,
+            model,
+            served,
+            media: &asked.media,
+        };
+        let known = match &asked.tokens {
+            Some(tokens) => Known::told(tokens.clone()),
+            None => case.tokens(&self.pool).await,
+        };
+        let (lane, question) = case.question(&known)?;
+        let record = Arc::new(Record::new(Begun {
+            id: asked.arrived.id.clone(),
+            endpoint: ENDPOINT,
+            model: model.into(),
+            session: question.session.clone(),
+            tenant: asked.hints.tenant.as_deref().map(Into::into),
+            prompt_tokens: known.count,
+            tokens_from: known.from.name(),
+            unknown: known.why.clone(),
+        }));
+        let entry = Entry {
+            keys: question.keys.clone(),
+            block: lane.subject.block_size,
+            adapter: served.adapter.clone(),
+            priority: question.priority,
+            deadline: asked.hints.deadline,
+        };
+        let most = gateway.config.load().serve.route_lease;
+        Ok(Understood {
+            counted: (known.why.is_none() && known.from != From::Nobody).then_some(known.count),
+            feature: case.feature(),
+            lane,
+            question,
+            record,
+            entry,
+            lease: asked.lease.map_or(most, |lease| lease.min(most)),
+        })
+    }
+
+    /// A place at a worker that may be asked.
+    async fn seat(&self, understood: &Understood) -> Result<(Arc<Worker>, Booked), Refuse> {
+        let mut question = understood.question.clone();
+        loop {
+            let booked = understood.lane.route(question.clone()).await;
+            let booked = booked.map_err(|turned| Refuse::turned(&turned, understood.entry.deadline))?;
+            match self.worker(booked.rank()) {
+                Ok(worker) => return Ok((worker, booked)),
+                // It left between the decision and now.
+                Err(_) => question.wanted.tried.push(booked.rank().worker),
+            }
+        }
+    }
+
+    fn worker(&self, rank: RankId) -> Result<Arc<Worker>, Refuse> {
+        let worker = self.gateway.table.load().workers.get(&rank.worker).cloned();
+        worker.ok_or_else(|| Refuse::unavailable("the worker has just left"))
+    }
+
+    /// A request is on its way.
+    fn begin(&self, understood: Understood, worker: &Arc<Worker>, booked: Booked, began: Instant) -> Said {
+        let Admission::Yes(pass) = worker.admit(self.gateway.clock.now()) else {
+            return Err(Refuse::unavailable(format!(
+                "worker {} is not to be asked now",
+                worker.name
+            )));
+        };
+        let decision = booked.routed.decision.clone();
+        let said = described(&understood, worker, &decision, booked.cached(), Booking::Made);
+        understood.record.told().tries.push(Try {
+            worker: worker.name.clone(),
+            predicted_cached: booked.cached().0,
+            waited_ms: began.elapsed().as_secs_f64() * 1e3,
+            decision: Arc::new(decision),
+            failed: None,
+        });
+        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        flight.count(understood.counted, understood.feature);
+        let id = understood.question.id.as_str().to_owned();
+        let running = Running {
+            flight,
+            account: Account::open(&self.gateway, understood.record, understood.entry, began),
+            prompt: understood.question.prompt.0,
+            generated: 0,
+        };
+        self.leases
+            .hold(&id, Held::Running(Box::new(running)), understood.lease)?;
+        Ok(said)
+    }
+
+    /// Books what was considered, there or elsewhere.
+    fn book(&self, id: &str, book: Book) -> Said {
+        let Considered {
+            understood,
+            mut rank,
+            began,
+        } = self.leases.considered(id)?;
+        if let Some(name) = &book.worker {
+            let table = self.gateway.table.load();
+            let worker = table.worker(name);
+            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))?;
+            rank = RankId {
+                worker: worker.id,
+                dp: DpRank(book.rank.unwrap_or(0)),
+            };
+        }
+        let worker = self.worker(rank)?;
+        let lane = understood.lane.clone();
+        // What the same would say that chooses there.
+        let mut question = understood.question.clone();
+        question.wanted.pinned = Some(Pin {
+            worker: rank.worker,
+            dp: Some(rank.dp),
+        });
+        let decision = lane
+            .consider(&question)
+            .map_err(|refusal| Refuse::turned(&refusal.into(), None))?;
+        let cached = book
+            .cached_tokens
+            .map_or_else(|| cached(&lane, &question, &decision), Tokens);
+        let choice = Elsewhere { question, rank, cached };
+        let booked = lane.book(&choice, decision);
+        let booked = booked.map_err(|turned| Refuse::turned(&turned, None))?;
+        self.begin(understood, &worker, booked, began)
+    }
+
+    /// So many tokens came.
+    fn went_on(&self, id: &str, generated: u32) -> Said {
+        self.leases.running(id, |running| running.output(generated))?;
+        Ok(json!({ "id": id }))
+    }
+
+    fn done(&self, id: &str, done: Done) -> Said {
+        let held = self.leases.end(id)?;
+        if let Held::Running(running) = held {
+            running.end(&done);
+        }
+        Ok(json!({ "id": id }))
+    }
+
+    /// What each rank has to do, or would have to with this prompt.
+    async fn loads(&self, headers: HeaderMap, body: Bytes) -> Said {
+        let (lanes, prompt) = self.lanes(headers, body).await?;
+        let mut ranks = Vec::new();
+        for (lane, question) in lanes {
+            let (keys, tokens) = question
+                .as_ref()
+                .map_or((&[][..], Tokens(0)), |question| (&question.keys[..], question.prompt));
+            for (rank, potential) in lane.router.potential_loads(lane.now(), keys, tokens) {
+                let Ok(worker) = self.worker(rank) else { continue };
+                ranks.push(json!({
+                    "worker": who(&worker, rank),
+                    "prefill_tokens": potential.prefill_tokens,
+                    "decode_blocks": potential.blocks,
+                    "requests": potential.requests,
+                    "backlog_ms": finite(potential.backlog.0),
+                }));
+            }
+        }
+        Ok(json!({ "prompt_tokens": prompt, "ranks": ranks }))
+    }
+
+    /// What each rank holds of this prompt.
+    async fn overlap(&self, headers: HeaderMap, body: Bytes) -> Said {
+        let (lanes, prompt) = self.lanes(headers, body).await?;
+        let Some(prompt) = prompt else {
+            return Err(Refuse::wrong(400, "one of `tokens`, `messages` and `prompt` is needed"));
+        };
+        let mut ranks = Vec::new();
+        for (lane, question) in lanes {
+            let keys = question.map(|question| question.keys).unwrap_or_default();
+            let table = self.gateway.table.load_full();
+            let here = table.workers.values().filter(|worker| Arc::ptr_eq(&worker.lane, &lane));
+            for (worker, rank) in here.flat_map(|worker| worker.ranks().map(move |rank| (worker, rank))) {
+                let Some(depths) = lane.router.overlap(&keys, rank) else {
+                    continue;
+                };
+                let size = lane.subject.block_size.get();
+                let tiers: serde_json::Map<String, Value> = Tier::ALL
+                    .iter()
+                    .map(|tier| (tier_name(*tier).to_owned(), json!(depths.tiers[tier.index()])))
+                    .collect();
+                ranks.push(json!({
+                    "worker": who(worker, rank),
+                    "block_size": size,
+                    "prompt_blocks": keys.len(),
+                    "cached_tokens": u64::from(depths.anywhere()) * u64::from(size),
+                    "blocks_up_to_tier": tiers,
+                    "booked_blocks": depths.booked,
+                }));
+            }
+        }
+        Ok(json!({ "prompt_tokens": prompt, "ranks": ranks }))
+    }
+
+    /// The routers that a question is for, with what each of them is asked, and the tokens of the prompt, if there is one.
+    async fn lanes(
+        &self,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(Vec<(Arc<Lane>, Option<Question>)>, Option<u32>), Refuse> {
+        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
+        let body = if body.trim_ascii().is_empty() {
+            Bytes::from_static(b"{}")
+        } else {
+            body
+        };
+        let asked = Asked::read_any(id, headers, body)?;
+        let table = self.gateway.table.load_full();
+        if !asked.has_prompt() {
+            let mut lanes: Vec<Arc<Lane>> = Vec::new();
+            let wanted = match &asked.ask.model {
+                Some(_) => case::served(&table, &asked.ask)?.1.lanes.clone(),
+                None => table.workers.values().map(|worker| worker.lane.clone()).collect(),
+            };
+            for lane in wanted {
+                if !lanes.iter().any(|known| Arc::ptr_eq(known, &lane)) {
+                    lanes.push(lane);
+                }
+            }
+            return Ok((lanes.into_iter().map(|lane| (lane, None)).collect(), None));
+        }
+        let (model, served) = case::served(&table, &asked.ask)?;
+        let case = Case {
+            gateway: &self.gateway,
+            table: &table,
+            arrived: &asked.arrived,
+            ask: &asked.ask,
+            hints: &asked.hints,
+            model,
+            served,
+            media: &asked.media,
+        };
+        let known = match &asked.tokens {
+            Some(tokens) => Known::told(tokens.clone()),
+            None => case.tokens(&self.pool).await,
+        };
+        if let (From::Nobody, Some(why)) = (known.from, &known.why) {
+            return Err(Refuse::wrong(
+                422,
+                format!("the tokens of this prompt are not known: {why}"),
+            ));
+        }
+        let lanes = served.lanes.iter();
+        let lanes = lanes.map(|lane| Ok((lane.clone(), Some(case.asked_of(lane, &known)?))));
+        Ok((lanes.collect::<Result<_, Refuse>>()?, Some(known.count)))
+    }
+}
+
+/// Tokens that a decision expects in the cache.
+fn cached(lane: &Lane, question: &Question, decision: &Decision) -> Tokens {
+    let blocks = decision.chosen.depths.anywhere();
+    let tokens = blocks.saturating_mul(lane.subject.block_size.get());
+    Tokens(tokens.min(question.prompt.0.saturating_sub(1)))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Booking {
+    Made,
+    Not,
+}
+
+fn described(understood: &Understood, worker: &Worker, decision: &Decision, cached: Tokens, booking: Booking) -> Value {
+    let record = &understood.record;
+    let reasons: Value = serde_json::from_str(&decision.to_json()).unwrap_or_default();
+    json!({
+        "id": record.id.as_str(),
+        "booked": booking == Booking::Made,
+        "lease_ms": u64::try_from(understood.lease.as_millis()).unwrap_or(u64::MAX),
+        "model": &*record.model,
+        "worker": who(worker, decision.chosen.rank),
+        "prompt_tokens": record.prompt_tokens,
+        "cached_tokens": cached.0,
+        "block_size": understood.lane.subject.block_size.get(),
+        "tokens_from": record.tokens_from,
+        "unknown": record.unknown,
+        "decision": reasons,
+    })
+}
+
+fn who(worker: &Worker, rank: RankId) -> Value {
+    json!({ "number": worker.id.0, "url": &*worker.name, "rank": rank.dp.0 })
+}
+
+const fn tier_name(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Device => "device",
+        Tier::Host => "host",
+        Tier::Disk => "disk",
+        Tier::External => "external",
+    }
+}
+
+/// JSON has no word for what is not finite.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
