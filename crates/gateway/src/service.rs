@@ -1,6 +1,6 @@
 //! From what the operator asked for to a gateway that answers, and its end.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::{Config, Reader, Resolved};
+use homing_config::keys::KeysProblem;
+use homing_config::{Config, Reader, Rejected, Resolved, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
 use homing_profile::ProfileError;
 use homing_scheduler::policy::{self, PolicyError};
 use homing_telemetry::Metrics;
-use homing_transport::http::Bounded;
+use homing_tls::{TlsError, Trust};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -27,9 +27,13 @@ use crate::admin;
 use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
+use crate::door::Door;
 use crate::gateway::Gateway;
 use crate::log::{LogPlace, RequestLog};
+use crate::operators::Operators;
+use crate::outward::Outward;
 use crate::record::Records;
+use crate::renew::Renewal;
 use crate::settings;
 use crate::shard::{Ending, Shards};
 use crate::steward::{Begin, Steward, StewardError};
@@ -81,6 +85,39 @@ pub enum StartError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] io::Error),
+    /// Anybody could ask from anywhere.
+    #[error(
+        "`serve.listen` is {address}, which other machines can reach, and nobody is asked for a key: name a file of keys with \
+         `serve.keys` (`homing keys new --tenant NAME` makes a key), listen on 127.0.0.1, or say `--open` if something in front \
+         asks for keys"
+    )]
+    Open {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// Anybody could give orders from anywhere.
+    #[error(
+        "`serve.admin` is {address}, which other machines can reach, and operators are not asked for a token: set \
+         `serve.admin-token` (`file:PATH`, or the variable HOMING_SERVE_ADMIN_TOKEN), or listen on 127.0.0.1"
+    )]
+    AdminOpen {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// The keys cannot be used.
+    #[error("{0} (`serve.keys`)")]
+    Keys(#[from] KeysProblem),
+    /// A secret cannot be read.
+    #[error("{problem} (`{knob}`)")]
+    Secret {
+        /// Who asked for it.
+        knob: &'static str,
+        /// Why.
+        problem: Rejected,
+    },
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The HTTP client cannot be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
@@ -92,11 +129,14 @@ pub struct Service {
     gateway: Arc<Gateway>,
     address: SocketAddr,
     admin_address: SocketAddr,
+    /// Whether TLS is spoken to clients, and to operators.
+    with_tls: (Switch, Switch),
     shards: Shards,
     ending: watch::Sender<Ending>,
     admin: JoinHandle<()>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    renewing: JoinHandle<()>,
     _roster: Roster,
 }
 
@@ -110,6 +150,14 @@ impl Service {
         let config = Arc::new(resolved.config.clone());
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
+        guarded(&config)?;
+        let renewal = Renewal::begin(&serve.security)?;
+        let outward = &serve.security.outward;
+        let trust = Trust::read(outward.ca.as_deref())?;
+        let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
+            knob: "serve.worker-key",
+            problem,
+        })?;
         policy::by_spec(&serve.policy)?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
@@ -130,6 +178,8 @@ impl Service {
             log,
             budget: Budget::new(serve.retries.budget),
             ending: AtomicBool::new(false),
+            ring: renewal.ring(),
+            outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
         let registrations = RegistrationsConfig {
@@ -141,15 +191,21 @@ impl Service {
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
-        let watchers = Watchers::new(settings::watch(&config, clock), notify, &metrics)?;
+        let spoken = Spoken {
+            trust: Some(trust.clone()),
+            key: worker_key,
+        };
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let doors = Doors::new(&config, &renewal, &metrics);
         let steward = Steward::new(Begin {
             config: config.clone(),
             timing,
             clock,
             table,
-            metrics,
+            metrics: metrics.clone(),
             prompters,
             watchers,
+            trust,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -158,24 +214,27 @@ impl Service {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             threads => threads as usize,
         };
-        let shards = Shards::start(&gateway, &listener, threads, &ends)?;
+        let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
         let routes = admin::routes(gateway.clone()).merge(registrations.router());
-        let admin_listener = TcpListener::from_std(admin_listener)?;
-        let admin = tokio::spawn(async move {
-            let serving = axum::serve(Bounded::new(admin_listener, ADMIN_CONNECTIONS), routes).into_future();
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "operators cannot be answered any more");
-            }
-        });
+        let operators = Operators {
+            door: doors.operators,
+            tokens: renewal.tokens(),
+            routes,
+            metrics,
+        };
+        let admin = tokio::spawn(operators.run(admin_listener));
+        let renewing = tokio::spawn(renewal.run(config.discovery.file_interval));
         Ok(Self {
             gateway,
             address,
             admin_address,
+            with_tls: doors.with_tls,
             shards,
             ending,
             admin,
             steward,
             reload,
+            renewing,
             _roster: roster,
         })
     }
@@ -188,6 +247,16 @@ impl Service {
     /// Where operators ask it.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// The same, with how it is spoken to.
+    pub fn url(&self) -> String {
+        format!("{}://{}", scheme(self.with_tls.0), self.address)
+    }
+
+    /// Where operators ask it, with how it is spoken to.
+    pub fn admin_url(&self) -> String {
+        format!("{}://{}", scheme(self.with_tls.1), self.admin_address)
     }
 
     /// Whether it takes requests.
@@ -218,7 +287,45 @@ impl Service {
         let _ = flushed.await;
         self.admin.abort();
         self.steward.abort();
+        self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Whether nobody can ask or order anything from elsewhere unless the operator said so.
+fn guarded(config: &Config) -> Result<(), StartError> {
+    let (serve, security) = (&config.serve, &config.serve.security);
+    if !serve.listen.ip().is_loopback() && security.keys.is_none() && !security.open.is_on() {
+        return Err(StartError::Open { address: serve.listen });
+    }
+    if !serve.admin.ip().is_loopback() && !security.admin_token.is_some() {
+        return Err(StartError::AdminOpen { address: serve.admin });
+    }
+    Ok(())
+}
+
+fn scheme(tls: Switch) -> &'static str {
+    if tls.is_on() { "https" } else { "http" }
+}
+
+/// The doors of both listeners.
+struct Doors {
+    with_tls: (Switch, Switch),
+    clients: Arc<Door>,
+    operators: Arc<Door>,
+}
+
+impl Doors {
+    fn new(config: &Config, renewal: &Renewal, metrics: &Arc<Metrics>) -> Self {
+        let (serve, security) = (&config.serve, &config.serve.security);
+        let identity = renewal.identity();
+        let of_operators = identity.clone().filter(|_| security.tls.admin.is_on());
+        let switch = |is: bool| if is { Switch::On } else { Switch::Off };
+        Self {
+            with_tls: (switch(identity.is_some()), switch(of_operators.is_some())),
+            clients: Door::new(serve.max_connections as usize, security.door.clone(), identity, metrics),
+            operators: Door::new(ADMIN_CONNECTIONS, security.door.clone(), of_operators, metrics),
+        }
     }
 }
 
@@ -279,6 +386,7 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
                 serve.records.clone(),
                 config.index.clone(),
                 config.hash_seed,
+                serve.security.clone(),
             )
         };
         if fixed(&new) != fixed(&old) {
