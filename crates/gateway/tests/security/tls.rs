@@ -108,12 +108,6 @@ async fn http_one_is_all_that_is_offered_and_a_handshake_has_its_time() {
         assert_eq!(all(&mut stream).await, "");
     }
     until("both to be counted", || late() == before + 2).await;
-    assert_eq!(gateway.metrics.gateway.open_connections.get() as i64, 1 - 1 + open_admin(&gateway));
-}
-
-/// Connections of the test's own client to the listener of operators, which are kept open.
-fn open_admin(gateway: &Gateway) -> i64 {
-    gateway.metrics.gateway.open_connections.get() as i64
 }
 
 fn rustls_pem(text: &str) -> Vec<rustls::pki_types::CertificateDer<'static>> {
