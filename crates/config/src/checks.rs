@@ -83,6 +83,16 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.indexer.record.is_none() || config.indexer.from.is_none(),
     },
     Check {
+        left: KnobId::ServeTlsCert,
+        rule: "must be given together with",
+        right: KnobId::ServeTlsKey,
+        when: "",
+        holds: |config| {
+            let tls = &config.serve.security.tls;
+            tls.cert.is_some() == tls.key.is_some()
+        },
+    },
+    Check {
         // One more comes later.
         left: KnobId::DemoWorkers,
         rule: "must be less than",

@@ -30,6 +30,12 @@ pub enum Problem {
         /// The file.
         file: PathBuf,
     },
+    /// The file holds no secret. What stands there is not repeated.
+    #[error("{}: must hold {} to {} visible characters, and nothing else", file.display(), crate::secret::SHORTEST, crate::secret::LONGEST)]
+    NoSecret {
+        /// The file.
+        file: PathBuf,
+    },
     /// The file is not TOML. What stands there is not repeated: it could be a secret.
     #[error("{file}:{line}: not TOML: {message}")]
     NotToml {

@@ -10,6 +10,7 @@ use homing_domain::HashSeed;
 
 use crate::choices::Switch;
 use crate::quantity;
+use crate::secret::{self, Secret};
 use crate::words;
 
 /// How no file is written.
@@ -52,6 +53,8 @@ pub enum Kind {
     File,
     /// `public`, or a secret of up to 32 hexadecimal digits.
     Seed,
+    /// A secret, the file of one, or `none`.
+    Secret,
 }
 
 /// What a count counts.
@@ -111,6 +114,8 @@ pub enum Value {
     File(Option<PathBuf>),
     /// Of a [`Kind::Seed`].
     Seed(HashSeed),
+    /// Of a [`Kind::Secret`].
+    Secret(Secret),
 }
 
 /// Why a text is not a value of a knob.
@@ -145,7 +150,7 @@ impl Knob {
 
     /// Whether its value must not be shown.
     pub fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Seed)
+        matches!(self.kind, Kind::Seed | Kind::Secret)
     }
 
     /// Whether it is one that is on or off, and turned on by its flag alone.
@@ -188,6 +193,7 @@ impl Knob {
                 path => Ok(Value::File(Some(PathBuf::from(path)))),
             },
             Kind::Seed => quantity::seed(text).map(Value::Seed).ok_or(Refusal::Malformed),
+            Kind::Secret => Secret::parse(text).map(Value::Secret).ok_or(Refusal::Malformed),
         }
     }
 
@@ -197,6 +203,7 @@ impl Knob {
             (Value::Choice(place), Kind::Choice(choices)) => choices[*place].name.to_owned(),
             (Value::Seed(seed), _) if *seed == HashSeed::PUBLIC => "public".to_owned(),
             (Value::Seed(_), _) => "(secret)".to_owned(),
+            (Value::Secret(secret), _) => secret.show(),
             (Value::Count(count), _) => quantity::show_count(*count),
             (Value::Time(time), _) => quantity::show_millis(time.as_millis() as u64),
             (Value::Size(bytes), _) => quantity::show_size(*bytes),
@@ -252,6 +259,12 @@ impl fmt::Display for Kind {
             Self::AddressOr(word) => write!(f, "an IP address with a port, or `{word}`"),
             Self::File => f.write_str("a path, or `none` (a file of that name is `./none`)"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
+            Self::Secret => write!(
+                f,
+                "`none`, `file:PATH`, or {} to {} visible characters",
+                secret::SHORTEST,
+                secret::LONGEST
+            ),
         }
     }
 }

@@ -19,6 +19,7 @@
 //! - [`mod@config`]: the typed result ([`mod@mock`] and [`mod@discovery`] have parts of it), and [`checks`]: what must hold between its fields;
 //! - [`mod@resolve`]: layers to result, pure; [`file`](mod@file) and [`flags`]: two of the layers; [`mod@load`]: reads the
 //!   real ones;
+//! - [`secret`]: what is only for some to know; [`keys`]: the file of API keys; [`security`]: who may ask `homing serve`, and how;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
 pub mod checks;
@@ -29,12 +30,15 @@ pub mod discovery;
 pub mod error;
 pub mod file;
 pub mod flags;
+pub mod keys;
 pub mod knob;
 pub mod load;
 pub mod mock;
 pub mod quantity;
 pub mod reference;
 pub mod resolve;
+pub mod secret;
+pub mod security;
 pub mod serve;
 pub mod table;
 pub mod words;
@@ -46,9 +50,11 @@ pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, Reader, colour, length_of, load, read_text};
+pub use load::{Colour, Reader, colour, length_of, load, read_bounded, read_text};
 pub use mock::{Mock, MockEvents, MockFaults, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
+pub use secret::{Secret, SecretText};
+pub use security::Security;
 pub use serve::Serve;
 pub use table::{KNOBS, KnobId};
 pub use worker::{

@@ -81,15 +81,8 @@ impl Reader {
 
     /// What stands in the file now, if one was named.
     pub fn text(&self) -> Result<Option<FileText>, Rejected> {
-        let Some(path) = &self.path else {
-            return Ok(None);
-        };
-        if length_of(path)? > MAX_FILE_BYTES {
-            return Err(Rejected {
-                problems: vec![Problem::TooLong { file: path.clone() }],
-            });
-        }
-        read_file(path.clone()).map(Some)
+        let path = self.path.as_deref();
+        path.map(read_bounded).transpose()
     }
 
     /// Makes settings of everything, with `file` in place of what stands in the file.
@@ -114,6 +107,18 @@ pub fn colour(is_terminal: bool) -> Colour {
 /// Reads a file of text that a flag names, such as a profile.
 pub fn read_text(path: impl Into<PathBuf>) -> Result<FileText, Rejected> {
     read_file(path.into())
+}
+
+/// Reads a file of text that has at most [`MAX_FILE_BYTES`].
+pub fn read_bounded(path: &Path) -> Result<FileText, Rejected> {
+    if length_of(path)? > MAX_FILE_BYTES {
+        return Err(Rejected {
+            problems: vec![Problem::TooLong {
+                file: path.to_path_buf(),
+            }],
+        });
+    }
+    read_file(path.to_path_buf())
 }
 
 /// How many bytes such a file has, to be asked before one is read that must not be too long.

@@ -7,6 +7,8 @@ use homing_domain::{Blocks, Tokens};
 
 use crate::choices::{EventFormat, MockDialect, Switch};
 use crate::knob::Value;
+use crate::secret::Secret;
+use crate::security::secret;
 use crate::table::KnobId;
 
 /// `homing mock`. Model and block size are those of [`crate::Config`].
@@ -60,6 +62,8 @@ pub struct Mock {
     pub events: MockEvents,
     /// The gateway that it tells of itself, as it was written; `None` where it tells nobody.
     pub register: Option<String>,
+    /// What it must know for that.
+    pub register_token: Secret,
     /// The longest request, in bytes.
     pub max_request_bytes: u64,
     /// What goes wrong from the start.
@@ -161,6 +165,7 @@ impl Mock {
             },
             events: MockEvents::build(value),
             register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
+            register_token: secret(value, KnobId::MockRegisterToken),
             max_request_bytes: size(value, KnobId::MockMaxRequest),
             faults: MockFaults::build(value),
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use homing_domain::Tokens;
 
+use crate::choices::Switch;
 use crate::knob::Value;
+use crate::security::Security;
 use crate::table::KnobId;
 
 /// `homing serve`.
@@ -42,6 +44,8 @@ pub struct Serve {
     pub queue: ServeQueue,
     /// What is kept and written of requests.
     pub records: Records,
+    /// Who may ask, and how.
+    pub security: Security,
 }
 
 /// Bounds of bodies.
@@ -109,6 +113,8 @@ pub struct Records {
     pub log_bytes: u64,
     /// Files of it that are kept besides.
     pub log_files: u32,
+    /// Whether what engines say when they fail is kept and logged.
+    pub engine_words: Switch,
 }
 
 impl Serve {
@@ -185,7 +191,12 @@ impl Serve {
                 log: file(KnobId::ServeLog),
                 log_bytes: size(KnobId::ServeLogBytes),
                 log_files: count(KnobId::ServeLogFiles),
+                engine_words: match value(KnobId::ServeEngineWords) {
+                    Value::Choice(place) => Switch::ALL[place],
+                    other => unreachable!("a switch is {other:?}"),
+                },
             },
+            security: Security::build(value),
         }
     }
 }

@@ -273,8 +273,57 @@ knobs! {
     /// How many threads carry requests; 0: as many as there are cores.
     ServeThreads = "serve.threads", "0", Kind::Count(Unit::Threads, 0..=256);
 
-    /// How many clients may be connected at once. Others wait to be accepted.
+    /// How many clients may be connected at once. Others are told so and turned away.
     ServeMaxConnections = "serve.max-connections", "16384", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits). Others are turned away. A proxy in front is one
+    /// address.
+    ServeMaxPerClient = "serve.max-connections-per-client", "8192", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// The file of API keys. Without one nobody is asked for a key, and `homing serve` starts only if `serve.listen` is on the loopback
+    /// interface, or with `serve.open`. `homing keys new` makes a key. The file is read again when it changes.
+    ServeKeys = "serve.keys", "none", Kind::File;
+
+    /// Whether clients may come from other machines without keys: for gateways behind something that asks for them.
+    ServeOpen = "serve.open", "off", Kind::Choice(Switch::CHOICES);
+
+    /// What operators must send as `Authorization: Bearer`. Needed unless `serve.admin` is on the loopback interface.
+    ServeAdminToken = "serve.admin-token", "none", Kind::Secret;
+
+    /// What workers must send as `Authorization: Bearer` to register themselves. The token of operators does as well; without either, no
+    /// registration is taken.
+    ServeRegisterToken = "serve.register-token", "none", Kind::Secret;
+
+    /// The certificates, as PEM, with which `homing serve` speaks TLS to clients, its own first. They are read again when they change.
+    ServeTlsCert = "serve.tls-cert", "none", Kind::File;
+
+    /// The key of that certificate, as PEM.
+    ServeTlsKey = "serve.tls-key", "none", Kind::File;
+
+    /// Whether operators are spoken to with TLS as well, if there is a certificate.
+    ServeAdminTls = "serve.admin-tls", "on", Kind::Choice(Switch::CHOICES);
+
+    /// What engines are sent as `Authorization: Bearer`, in place of what the client sent. It is read at the start only.
+    ServeWorkerKey = "serve.worker-key", "none", Kind::Secret;
+
+    /// The certificates, as PEM, of those who vouch for workers with `https://`; `none`: those that the system trusts. It is read at the
+    /// start only.
+    ServeWorkerCa = "serve.worker-ca", "none", Kind::File;
+
+    /// How long the head of a request may be: its first line and its headers. A longer one gets 431.
+    ServeMaxHeaderBytes = "serve.max-header-bytes", "64KiB", Kind::Size(8 << 10..=1 << 20);
+
+    /// How many headers a request may have. One with more gets 431.
+    ServeMaxHeaders = "serve.max-headers", "128", Kind::Count(Unit::Number, 8..=1024);
+
+    /// How long the head of a request may take to come. One that takes longer gets 408; a connection over which nothing came is closed.
+    ServeHeaderTimeout = "serve.header-timeout", "10s", Kind::Time(100..=HOUR);
+
+    /// How long a client's connection may be idle between two requests. It must be more than the limit of a proxy in front.
+    ServeClientIdle = "serve.client-idle", "120s", Kind::Time(100..=24 * HOUR);
+
+    /// How long it may take to agree upon TLS.
+    ServeHandshakeTimeout = "serve.handshake-timeout", "5s", Kind::Time(100..=MINUTE);
 
     /// By what workers are chosen, with weights if it has some: `time`, `blocks:credit=2`. The page on policies has all of them.
     ServePolicy = "serve.policy", "time", Kind::Name;
@@ -355,6 +404,10 @@ knobs! {
 
     /// How many earlier files of it are kept.
     ServeLogFiles = "serve.log-files", "4", Kind::Count(Unit::Number, 0..=1000);
+
+    /// Whether what an engine says when it fails is kept in decisions and logged. It can repeat parts of a prompt. Clients are told in any
+    /// case.
+    ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
 
     /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
     DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);
@@ -475,6 +528,9 @@ knobs! {
 
     /// The gateway's admin address, to which it tells that it is there, where it is and what it is, as long as it runs; or `none`.
     MockRegister = "mock.register", "none", Kind::Name;
+
+    /// What it sends to the gateway as `Authorization: Bearer` with that.
+    MockRegisterToken = "mock.register-token", "none", Kind::Secret;
 
     /// How long a request may be. A longer one is refused.
     MockMaxRequest = "mock.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);

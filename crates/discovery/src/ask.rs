@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use homing_config::HttpUrl;
+use homing_config::{HttpUrl, SecretText};
 use homing_telemetry::Asked;
+use homing_tls::Trust;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -68,13 +70,38 @@ impl AskError {
     }
 }
 
-/// A client for questions to engines. Proxies of the environment are not used: engines are near.
-pub(crate) fn client() -> Result<Client, reqwest::Error> {
-    Client::builder()
+/// How engines are spoken to.
+#[derive(Clone, Debug, Default)]
+pub struct Outward {
+    /// Who vouches for those with TLS; `None`: nobody, and they are not reached.
+    pub trust: Option<Trust>,
+    /// What is sent to them as their API key.
+    pub key: Option<SecretText>,
+}
+
+/// A secret as it is sent.
+pub(crate) fn bearer(key: &SecretText) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.reveal())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
+/// address, which would be given the key.
+pub(crate) fn client(outward: &Outward) -> Result<Client, reqwest::Error> {
+    let mut headers = HeaderMap::new();
+    if let Some(value) = outward.key.as_ref().and_then(bearer) {
+        headers.insert(AUTHORIZATION, value);
+    }
+    let client = Client::builder()
         .no_proxy()
         .pool_idle_timeout(IDLE)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
+        .default_headers(headers)
+        .redirect(reqwest::redirect::Policy::none());
+    match &outward.trust {
+        Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
+        None => client.build(),
+    }
 }
 
 /// One question: below which address, and within which limits.

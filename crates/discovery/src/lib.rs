@@ -30,6 +30,7 @@ pub mod roster;
 pub mod source;
 pub mod watch;
 
+pub use ask::Outward;
 pub use dns::{Dns, DnsConfig};
 pub use file::FileSource;
 pub use health::{Admission, FoundBy, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};

@@ -29,7 +29,7 @@ use reqwest::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::ask::{AskError, Question};
+use crate::ask::{AskError, Outward, Question};
 
 pub use fill::Filled;
 
@@ -139,7 +139,12 @@ impl ProbeConfig {
 impl Probe {
     /// A probe with connections of its own.
     pub fn new(config: ProbeConfig) -> Result<Self, reqwest::Error> {
-        Ok(Self::with_client(crate::ask::client()?, config))
+        Self::speaking(config, &Outward::default())
+    }
+
+    /// The same, for workers with TLS or an API key.
+    pub fn speaking(config: ProbeConfig, outward: &Outward) -> Result<Self, reqwest::Error> {
+        Ok(Self::with_client(crate::ask::client(outward)?, config))
     }
 
     /// Connections are made by `client` and kept with it.

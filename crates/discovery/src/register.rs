@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use homing_config::{HttpUrl, WorkerSpec};
+use homing_config::{HttpUrl, SecretText, WorkerSpec};
+use homing_tls::Trust;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Client, StatusCode};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -31,6 +33,10 @@ pub struct RegistrantConfig {
     pub worker: WorkerSpec,
     /// How long it holds without a further word.
     pub lease: Duration,
+    /// What the gateway asks of those who register.
+    pub token: Option<SecretText>,
+    /// Who vouches for a gateway with TLS.
+    pub trust: Option<Trust>,
 }
 
 /// Tells of a worker until it is told to end. When it is dropped it ends as well, and the lease runs out.
@@ -53,7 +59,18 @@ impl Registrant {
     /// Begins to tell. Failures are logged and tried again. Must be called within a runtime.
     pub fn start(config: RegistrantConfig) -> Result<Self, reqwest::Error> {
         let (stop, stopped) = oneshot::channel();
-        let client = Client::builder().timeout(PATIENCE.min(config.lease)).build()?;
+        let mut headers = HeaderMap::new();
+        if let Some(value) = config.token.as_ref().and_then(crate::ask::bearer) {
+            headers.insert(AUTHORIZATION, value);
+        }
+        let client = Client::builder()
+            .timeout(PATIENCE.min(config.lease))
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none());
+        let client = match &config.trust {
+            Some(trust) => client.use_preconfigured_tls(trust.config()).build()?,
+            None => client.build()?,
+        };
         let task = tokio::spawn(tell(config, client, stopped));
         Ok(Self { stop, task })
     }

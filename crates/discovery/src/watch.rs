@@ -20,7 +20,7 @@ use reqwest::Client;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::ask::{AskError, Question};
+use crate::ask::{AskError, Outward, Question};
 use crate::health::Ping;
 use crate::load::{Asking, RankLoad, Scale, Way};
 use crate::probe::{Facts, Probe, ProbeConfig};
@@ -123,7 +123,17 @@ impl WatchConfig {
 impl Watchers {
     /// What is learnt goes to `to`. While nobody takes it, questions wait.
     pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let client = crate::ask::client()?;
+        Self::speaking(&Outward::default(), config, to, metrics)
+    }
+
+    /// The same, for workers with TLS or an API key.
+    pub fn speaking(
+        outward: &Outward,
+        config: WatchConfig,
+        to: mpsc::Sender<Notice>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, reqwest::Error> {
+        let client = crate::ask::client(outward)?;
         let shared = Shared {
             probe: Probe::with_client(client.clone(), config.probe.clone()),
             client,

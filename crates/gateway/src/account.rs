@@ -11,6 +11,7 @@ use homing_telemetry::RequestEnd;
 use homing_trace::{Client, LogRecord};
 
 use crate::gateway::Gateway;
+use crate::keyring::Tab;
 use crate::record::Record;
 
 /// What is remembered of a request until it ends.
@@ -21,6 +22,8 @@ pub(crate) struct Account {
     entry: Entry,
     began: Instant,
     first: Option<Duration>,
+    /// Tokens of the answer that came so far.
+    came: u64,
     closed: bool,
 }
 
@@ -32,6 +35,8 @@ pub(crate) struct Entry {
     pub(crate) adapter: Option<AdapterName>,
     pub(crate) priority: i32,
     pub(crate) deadline: Option<Duration>,
+    /// What it was charged.
+    pub(crate) tab: Tab,
 }
 
 /// How a request ended.
@@ -54,6 +59,7 @@ impl Account {
             entry,
             began,
             first: None,
+            came: 0,
             closed: false,
         }
     }
@@ -67,6 +73,11 @@ impl Account {
         }
     }
 
+    /// So many tokens came so far: who goes away before the end has had them.
+    pub(crate) fn came(&mut self, tokens: u64) {
+        self.came = tokens;
+    }
+
     pub(crate) fn close(mut self, ending: Ending) {
         self.tell(ending);
     }
@@ -78,6 +89,7 @@ impl Account {
         metrics.ended_requests.of(ending.end).add(1);
         let output = ending.usage.map_or(ending.output, |usage| usage.completion);
         metrics.output_tokens.add(output);
+        self.entry.tab.close(ending.end, ending.usage, output);
         metrics.request_duration.observe(took);
         let mut told = self.record.told();
         told.end = Some(match ending.end {
@@ -137,7 +149,7 @@ impl Drop for Account {
                 end: RequestEnd::Cancelled,
                 status: 0,
                 usage: None,
-                output: 0,
+                output: self.came,
             });
         }
     }

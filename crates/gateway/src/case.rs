@@ -16,6 +16,7 @@ use homing_wire::Dialect;
 use hyper::HeaderMap;
 
 use crate::gateway::Gateway;
+use crate::keyring::Key;
 use crate::lane::Lane;
 use crate::pool::Pool;
 use crate::refusal::Refuse;
@@ -32,8 +33,11 @@ pub(crate) struct Arrived {
     pub(crate) endpoint: Endpoint,
     /// Path and query.
     pub(crate) target: String,
+    /// As workers may see them.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Who asks, where somebody must say so.
+    pub(crate) key: Option<Arc<Key>>,
 }
 
 /// A request that was understood.
@@ -67,6 +71,7 @@ pub(crate) fn served<'a>(table: &'a Table, ask: &Ask) -> Result<(&'a str, &'a Se
                 },
                 retry_after: None,
                 end: RequestEnd::Wrong,
+                limit: None,
             }
         }
         None => Refuse::wrong(400, format!("`model` is needed, because there are {}", table.names())),

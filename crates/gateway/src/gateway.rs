@@ -1,5 +1,6 @@
 //! What all requests share, and the way of each from its arrival to its answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -9,7 +10,7 @@ use homing_config::Config;
 use homing_domain::{KeyHasher, RequestId};
 use homing_protocol::{Ask, Endpoint, Family, Form, Hints, Limits, Plan, Switch};
 use homing_router::Question;
-use homing_telemetry::{Metrics, RequestEnd};
+use homing_telemetry::{Asker, Metrics, RequestEnd};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
@@ -21,11 +22,14 @@ use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
+use crate::head::Fault;
 use crate::headers;
 use crate::kept::{self, Kept};
+use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
 use crate::log::RequestLog;
 use crate::models;
+use crate::outward::{ClientKey, Outward};
 use crate::pool::Pool;
 use crate::reading::heard_of;
 use crate::record::{Begun, Record, Records};
@@ -54,6 +58,8 @@ pub(crate) struct Gateway {
     pub(crate) log: Option<RequestLog>,
     pub(crate) budget: Budget,
     pub(crate) ending: AtomicBool,
+    pub(crate) ring: Arc<Keyring>,
+    pub(crate) outward: Outward,
 }
 
 impl Gateway {
@@ -67,22 +73,35 @@ impl Gateway {
         let path = request.uri().path();
         if request.method() == hyper::Method::GET {
             match path {
-                "/v1/models" => return models::list(&self.table.load()),
                 "/health" | "/live" => return plain(StatusCode::OK, "ok\n"),
                 "/ready" if self.is_ready() => return plain(StatusCode::OK, "ready\n"),
                 "/ready" => return plain(StatusCode::SERVICE_UNAVAILABLE, "no worker takes requests\n"),
                 _ => {}
             }
+        }
+        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
+        let endpoint = Endpoint::of(request.method().as_str(), path);
+        let key = match self.admit(&request) {
+            Ok(key) => key,
+            Err(refuse) => {
+                let family = endpoint.map_or(Family::OpenAi, Endpoint::family);
+                return self.refuse(&refuse, family, &id);
+            }
+        };
+        if request.method() == hyper::Method::GET {
+            if path == "/v1/models" {
+                return models::list(&self.table.load());
+            }
             if let Some(name) = path.strip_prefix("/v1/models/") {
                 return models::one(&self.table.load(), name);
             }
         }
-        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
         if let Some(response) = kept::asked(request.method(), path) {
-            let answered = self.kept(pool, request, &response, &id).await;
+            let for_us = if key.is_some() { ClientKey::Ours } else { ClientKey::Theirs };
+            let answered = self.kept(pool, request, &response, &id, for_us).await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
-        let endpoint = match Endpoint::of(request.method().as_str(), path) {
+        let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
             Err(not) => {
                 let refuse = Refuse::wrong(not.status(), not.to_string());
@@ -90,16 +109,46 @@ impl Gateway {
             }
         };
         self.budget.earn();
-        let answered = match self.read(request, endpoint, &id).await {
+        let answered = match self.read(request, endpoint, &id, key).await {
             Ok(arrived) => self.serve(pool, arrived).await,
             Err(refuse) => Err(refuse),
         };
         answered.unwrap_or_else(|refuse| self.refuse(&refuse, endpoint.family(), &id))
     }
 
+    /// Lets a request in whose key is known and has something left.
+    fn admit(&self, request: &Request<Incoming>) -> Result<Option<Arc<Key>>, Refuse> {
+        match self.ring.who(request.headers()) {
+            Who::Anybody => Ok(None),
+            Who::Known(key) => {
+                key.begin(Instant::now())?;
+                Ok(Some(key))
+            }
+            Who::Unknown(why) => {
+                self.metrics.gateway.unauthorized_requests.of(Asker::Client).add(1);
+                Err(Refuse::unauthorized(why))
+            }
+        }
+    }
+
+    /// What may be kept and logged of why something failed: what engines say can repeat prompts.
+    pub(crate) fn told<'a>(&self, why: &'a str) -> Cow<'a, str> {
+        const SAID: &str = "said: ";
+        let kept = self.config.load().serve.records.engine_words.is_on() || !why.starts_with(SAID);
+        if kept { why.into() } else { "said that it failed".into() }
+    }
+
     /// Reads all of a request.
-    async fn read(&self, request: Request<Incoming>, endpoint: Endpoint, id: &RequestId) -> Result<Arrived, Refuse> {
-        let (head, body) = request.into_parts();
+    async fn read(
+        &self,
+        request: Request<Incoming>,
+        endpoint: Endpoint,
+        id: &RequestId,
+        key: Option<Arc<Key>>,
+    ) -> Result<Arrived, Refuse> {
+        let (mut head, body) = request.into_parts();
+        let for_us = if key.is_some() { ClientKey::Ours } else { ClientKey::Theirs };
+        self.outward.prepare(&mut head.headers, for_us);
         let target = head
             .uri
             .path_and_query()
@@ -127,6 +176,7 @@ impl Gateway {
             target,
             headers: head.headers,
             body,
+            key,
         })
     }
 
@@ -150,7 +200,10 @@ impl Gateway {
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let hints = Hints::read(given, Some((&ask, body))).map_err(|bad| Refuse::wrong(400, bad.to_string()))?;
+        let mut hints = Hints::read(given, Some((&ask, body))).map_err(|bad| Refuse::wrong(400, bad.to_string()))?;
+        if let Some(key) = &arrived.key {
+            key.overrule(&mut hints);
+        }
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -179,12 +232,14 @@ impl Gateway {
         if hints.dry_run == Switch::On {
             return self.dry_run(&lane, &question, &record);
         }
+        let tab = Tab::open(arrived.key.clone(), known.count)?;
         let entry = Entry {
             keys: question.keys.clone(),
             block: lane.subject.block_size,
             adapter: served.adapter.clone(),
             priority: question.priority,
             deadline: hints.deadline,
+            tab,
         };
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let (wanted, feature) = (case.wanted(), case.feature());
@@ -276,8 +331,17 @@ impl Gateway {
         Ok(response)
     }
 
+    /// The answer to a request whose head did not pass.
+    pub(crate) fn refuse_head(&self, fault: Fault) -> Answered {
+        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
+        self.refuse(&Refuse::wrong(fault.status(), fault.message()), Family::OpenAi, &id)
+    }
+
     fn refuse(&self, refuse: &Refuse, family: Family, id: &RequestId) -> Answered {
         self.metrics.gateway.ended_requests.of(refuse.end).add(1);
+        if let Some(limit) = refuse.limit {
+            self.metrics.gateway.limited_requests.of(limit).add(1);
+        }
         refused(refuse, family, id.as_str())
     }
 }

@@ -17,6 +17,7 @@ use hyper::{Method, Request, Response};
 
 use crate::gateway::Gateway;
 use crate::headers;
+use crate::outward::ClientKey;
 use crate::pool::Pool;
 use crate::reading::in_words;
 use crate::refusal::Refuse;
@@ -86,6 +87,7 @@ impl Gateway {
         request: Request<Incoming>,
         response: &str,
         id: &RequestId,
+        key: ClientKey,
     ) -> Result<Answered, Refuse> {
         let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
@@ -93,7 +95,8 @@ impl Gateway {
         let config = self.config.load_full();
         let most = usize::try_from(config.serve.bodies.answer).unwrap_or(usize::MAX);
         let failed = |why: String| Refuse::failed(502, format!("worker {} keeps this response and {why}", worker.name));
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        self.outward.prepare(&mut head.headers, key);
         let body = Limited::new(body, LONGEST_QUESTION).collect();
         let body = tokio::time::timeout(config.serve.times.request, body).await;
         let Ok(Ok(body)) = body else {

@@ -5,35 +5,46 @@
 //! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
 //!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
-//! - `admin`, `record`, `truth`, `log`: what operators see.
+//! - `door`, `guard`, `head`: whose connections are taken, and what may come over them; `keyring`, `allowance`: who asks, and how much;
+//!   `outward`: what workers are told of it; `renew`: keys and certificates that change;
+//! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
 //! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
 //!
 //! **Invariant:** what a client sends reaches the engine as it was sent, but for the fields that a plan changes; what an engine sends
 //! reaches the client as it was sent, but for what the plan asked for.
 //!
-//! Decisions are made by `homing-router`. There is no TLS and no authentication here.
+//! Decisions are made by `homing-router`.
 
 mod account;
 mod admin;
 mod advice;
+mod allowance;
 mod asking;
 mod budget;
 mod case;
 mod clock;
+mod dial;
+mod door;
 mod events;
 mod flight;
 mod gateway;
+mod guard;
+mod head;
 mod headers;
 mod kept;
+mod keyring;
 mod lane;
 mod log;
 mod models;
+mod operators;
+mod outward;
 mod pool;
 mod reading;
 mod record;
 mod refusal;
 mod relay;
+mod renew;
 mod said;
 mod service;
 mod settings;

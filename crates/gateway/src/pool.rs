@@ -23,7 +23,8 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::http::Response;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::net::TcpStream;
+
+use crate::dial::{self, Address};
 
 /// Idle connections to one worker that are kept at most.
 const MOST_IDLE: usize = 1024;
@@ -37,6 +38,8 @@ type Sender = SendRequest<Full<Bytes>>;
 pub(crate) enum DialError {
     #[error("cannot connect: {0}")]
     Refused(#[from] io::Error),
+    #[error("cannot speak TLS: {0}")]
+    Tls(#[from] homing_tls::HandshakeError),
     #[error("no connection within {0:?}")]
     Late(Duration),
     #[error("cannot speak HTTP: {0}")]
@@ -65,13 +68,6 @@ pub(crate) struct Pool {
     patience: Duration,
 }
 
-/// Where a worker is, as sockets want it.
-#[derive(Clone, Debug)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
 impl Pool {
     /// Connections are kept for `keep`, and made within `patience`.
     pub(crate) fn new(keep: Duration, patience: Duration) -> Self {
@@ -96,11 +92,7 @@ impl Pool {
 
     /// A new connection.
     pub(crate) async fn dial(&self, address: &Address) -> Result<Line, DialError> {
-        let target = (address.host.as_str(), address.port);
-        let stream = tokio::time::timeout(self.patience, TcpStream::connect(target)).await;
-        let stream = stream.map_err(|_| DialError::Late(self.patience))??;
-        // If that cannot be set, requests go a little later.
-        let _ = stream.set_nodelay(true);
+        let stream = dial::connect(address, self.patience).await?;
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BUFFER).preserve_header_case(false);
         let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;

@@ -6,7 +6,7 @@ use homing_protocol::Problem;
 use homing_router::Turned;
 use homing_scheduler::Refusal;
 use homing_scheduler::queue::Refused;
-use homing_telemetry::RequestEnd;
+use homing_telemetry::{Quota, RequestEnd};
 
 /// When nothing better is known.
 const SOON: Duration = Duration::from_secs(1);
@@ -18,6 +18,8 @@ pub(crate) struct Refuse {
     /// When to try again, if that helps.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) end: RequestEnd,
+    /// The limit of who asks that was reached, if it is that.
+    pub(crate) limit: Option<Quota>,
 }
 
 impl Refuse {
@@ -27,6 +29,17 @@ impl Refuse {
             problem: Problem::new(status, message),
             retry_after: None,
             end: RequestEnd::Wrong,
+            limit: None,
+        }
+    }
+
+    /// Nobody knows who asks.
+    pub(crate) fn unauthorized(message: &'static str) -> Self {
+        Self {
+            problem: Problem::new(401, message).code("invalid_api_key"),
+            retry_after: None,
+            end: RequestEnd::Refused,
+            limit: None,
         }
     }
 
@@ -36,6 +49,7 @@ impl Refuse {
             problem: Problem::new(503, message),
             retry_after: Some(SOON),
             end: RequestEnd::Refused,
+            limit: None,
         }
     }
 
@@ -45,6 +59,7 @@ impl Refuse {
             problem: Problem::new(status, message),
             retry_after: (status == 503).then_some(SOON),
             end: RequestEnd::Failed,
+            limit: None,
         }
     }
 
@@ -80,6 +95,7 @@ impl Refuse {
             } else {
                 RequestEnd::Refused
             },
+            limit: None,
         }
     }
 

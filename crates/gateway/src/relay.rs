@@ -253,6 +253,7 @@ impl Relay {
         if chunks > 0 {
             if let Some(account) = &mut self.account {
                 account.first_token();
+                account.came(events.before + chunks);
             }
             if let From::Worker {
                 flight: Some(flight), ..
@@ -311,10 +312,11 @@ impl Relay {
         let worker = flight.worker.clone();
         flight.failed(outcome);
         let Some(mut trip) = self.trip.take() else { return };
-        trip.record.failed(why);
+        trip.record.failed(&trip.gateway.told(why));
         why.clone_into(&mut self.why);
         trip.question.wanted.tried.push(worker.id);
-        tracing::info!(request = %trip.record.id, worker = %worker.name, why, "an answer broke off");
+        let told = trip.gateway.told(why);
+        tracing::info!(request = %trip.record.id, worker = %worker.name, why = %told, "an answer broke off");
         match self.resume(&mut trip) {
             Ok(()) => {
                 self.from = From::Resuming(Box::pin(async move {
@@ -399,7 +401,7 @@ impl Relay {
     fn give_up(&mut self, message: &str) {
         if let Some(trip) = &self.trip {
             trip.gateway.metrics.gateway.broken_answers.add(1);
-            tracing::warn!(request = %trip.record.id, message, "an answer is given up");
+            tracing::warn!(request = %trip.record.id, "an answer is given up");
             self.cut = matches!(self.reading, Reading::Opaque);
             if !self.cut {
                 let problem = Problem::new(502, message);

@@ -55,6 +55,9 @@ pub(crate) fn refused(refuse: &Refuse, family: Family, id: &str) -> Answered {
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(headers::REQUEST_ID, id);
     }
+    if refuse.problem.status == 401 {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if let Some(seconds) = refuse.retry_after_seconds() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

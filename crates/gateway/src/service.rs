@@ -1,6 +1,6 @@
 //! From what the operator asked for to a gateway that answers, and its end.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
@@ -9,28 +9,34 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::{Config, Reader, Resolved};
+use homing_config::keys::KeysProblem;
+use homing_config::{Config, Reader, Rejected, Resolved, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
 use homing_profile::ProfileError;
 use homing_scheduler::policy::{self, PolicyError};
 use homing_telemetry::Metrics;
-use homing_transport::http::Bounded;
+use homing_tls::{TlsError, Trust};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::admin;
+use crate::advice::{self, Advice};
 use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
+use crate::door::Door;
 use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::log::{LogPlace, RequestLog};
+use crate::operators::Operators;
+use crate::outward::Outward;
+use crate::pool::Pool;
 use crate::record::Records;
+use crate::renew::Renewal;
 use crate::settings;
 use crate::shard::{Ending, Shards};
 use crate::steward::{Begin, Steward, StewardError};
@@ -82,6 +88,48 @@ pub enum StartError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] io::Error),
+    /// Anybody could ask from anywhere.
+    #[error(
+        "`serve.listen` is {address}, which other machines can reach, and nobody is asked for a key: name a file of keys with \
+         `serve.keys` (`homing keys new --tenant NAME` makes a key), listen on 127.0.0.1, or say `--open` if something in front \
+         asks for keys"
+    )]
+    Open {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// Anybody could give orders from anywhere.
+    #[error(
+        "`serve.admin` is {address}, which other machines can reach, and operators are not asked for a token: set \
+         `serve.admin-token` (`file:PATH`, or the variable HOMING_SERVE_ADMIN_TOKEN), or listen on 127.0.0.1"
+    )]
+    AdminOpen {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// Anybody could book requests from anywhere.
+    #[error(
+        "`serve.route` is {address}, which other machines can reach, and proxies are not asked for a token: set \
+         `serve.admin-token` (`file:PATH`, or the variable HOMING_SERVE_ADMIN_TOKEN), or listen on 127.0.0.1"
+    )]
+    RouteOpen {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// The keys cannot be used.
+    #[error("{0} (`serve.keys`)")]
+    Keys(#[from] KeysProblem),
+    /// A secret cannot be read.
+    #[error("{problem} (`{knob}`)")]
+    Secret {
+        /// Who asked for it.
+        knob: &'static str,
+        /// Why.
+        problem: Rejected,
+    },
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The HTTP client cannot be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
@@ -93,11 +141,15 @@ pub struct Service {
     gateway: Arc<Gateway>,
     address: SocketAddr,
     admin_address: SocketAddr,
+    /// Whether TLS is spoken to clients, and to operators.
+    with_tls: (Switch, Switch),
     shards: Shards,
     ending: watch::Sender<Ending>,
     admin: JoinHandle<()>,
+    advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    renewing: JoinHandle<()>,
     _roster: Roster,
 }
 
@@ -111,12 +163,21 @@ impl Service {
         let config = Arc::new(resolved.config.clone());
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
+        guarded(&config)?;
+        let renewal = Renewal::begin(&serve.security)?;
+        let outward = &serve.security.outward;
+        let trust = Trust::read(outward.ca.as_deref())?;
+        let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
+            knob: "serve.worker-key",
+            problem,
+        })?;
         policy::by_spec(&serve.policy)?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
         let log = log(&config, &metrics)?;
         let (listener, address) = listen(serve.listen, "serve.listen")?;
         let (admin_listener, admin_address) = listen(serve.admin, "serve.admin")?;
+        let route = serve.route.map(|route| listen(route, "serve.route")).transpose()?;
         let clock = Clock::start();
         let table = Arc::new(ArcSwap::default());
         let gateway = Arc::new(Gateway {
@@ -132,6 +193,8 @@ impl Service {
             log,
             budget: Budget::new(serve.retries.budget),
             ending: AtomicBool::new(false),
+            ring: renewal.ring(),
+            outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
         let registrations = RegistrationsConfig {
@@ -143,15 +206,21 @@ impl Service {
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
-        let watchers = Watchers::new(settings::watch(&config, clock), notify, &metrics)?;
+        let spoken = Spoken {
+            trust: Some(trust.clone()),
+            key: worker_key,
+        };
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let doors = Doors::new(&config, &renewal, &metrics);
         let steward = Steward::new(Begin {
             config: config.clone(),
             timing,
             clock,
             table,
-            metrics,
+            metrics: metrics.clone(),
             prompters,
             watchers,
+            trust,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -160,24 +229,35 @@ impl Service {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             threads => threads as usize,
         };
-        let shards = Shards::start(&gateway, &listener, threads, &ends)?;
+        let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
         let routes = admin::routes(gateway.clone()).merge(registrations.router());
-        let admin_listener = TcpListener::from_std(admin_listener)?;
-        let admin = tokio::spawn(async move {
-            let serving = axum::serve(Bounded::new(admin_listener, ADMIN_CONNECTIONS), routes).into_future();
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "operators cannot be answered any more");
-            }
+        let operators = Operators {
+            door: doors.operators,
+            tokens: renewal.tokens(),
+            routes,
+            metrics,
+        };
+        let advice = route.map(|(listener, address)| {
+            let proxies = Operators {
+                door: doors.proxies,
+                ..operators.clone()
+            };
+            Advising::start(&gateway, proxies, listener, address)
         });
+        let admin = tokio::spawn(operators.run(admin_listener));
+        let renewing = tokio::spawn(renewal.run(config.discovery.file_interval));
         Ok(Self {
             gateway,
             address,
             admin_address,
+            with_tls: doors.with_tls,
             shards,
             ending,
             admin,
+            advice,
             steward,
             reload,
+            renewing,
             _roster: roster,
         })
     }
@@ -190,6 +270,22 @@ impl Service {
     /// Where operators ask it.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Where proxies ask it, with how it is spoken to.
+    pub fn route_url(&self) -> Option<String> {
+        let advice = self.advice.as_ref()?;
+        Some(format!("{}://{}/homing/v1", scheme(self.with_tls.1), advice.address))
+    }
+
+    /// The same, with how it is spoken to.
+    pub fn url(&self) -> String {
+        format!("{}://{}", scheme(self.with_tls.0), self.address)
+    }
+
+    /// Where operators ask it, with how it is spoken to.
+    pub fn admin_url(&self) -> String {
+        format!("{}://{}", scheme(self.with_tls.1), self.admin_address)
     }
 
     /// Whether it takes requests.
@@ -219,8 +315,73 @@ impl Service {
         let flushed = tokio::task::spawn_blocking(move || gateway.log.as_ref().map(RequestLog::flush));
         let _ = flushed.await;
         self.admin.abort();
+        self.advice.iter().flat_map(|advice| &advice.tasks).for_each(JoinHandle::abort);
         self.steward.abort();
+        self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Whether nobody can ask or order anything from elsewhere unless the operator said so.
+fn guarded(config: &Config) -> Result<(), StartError> {
+    let (serve, security) = (&config.serve, &config.serve.security);
+    if !serve.listen.ip().is_loopback() && security.keys.is_none() && !security.open.is_on() {
+        return Err(StartError::Open { address: serve.listen });
+    }
+    if !serve.admin.ip().is_loopback() && !security.admin_token.is_some() {
+        return Err(StartError::AdminOpen { address: serve.admin });
+    }
+    let route = serve.route.filter(|route| !route.ip().is_loopback());
+    if let (Some(address), false) = (route, security.admin_token.is_some()) {
+        return Err(StartError::RouteOpen { address });
+    }
+    Ok(())
+}
+
+fn scheme(tls: Switch) -> &'static str {
+    if tls.is_on() { "https" } else { "http" }
+}
+
+/// What proxies are answered by.
+#[derive(Debug)]
+struct Advising {
+    address: SocketAddr,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Advising {
+    fn start(gateway: &Arc<Gateway>, mut proxies: Operators, listener: StdListener, address: SocketAddr) -> Self {
+        let times = &gateway.config.load().serve.times;
+        let pool = Arc::new(Pool::new(times.idle, times.connect));
+        let advice = Arc::new(Advice::new(gateway.clone(), pool));
+        proxies.routes = advice::routes(advice.clone());
+        Self {
+            address,
+            tasks: [tokio::spawn(proxies.run(listener)), tokio::spawn(advice.sweep())],
+        }
+    }
+}
+
+/// The doors of all listeners.
+struct Doors {
+    with_tls: (Switch, Switch),
+    clients: Arc<Door>,
+    operators: Arc<Door>,
+    proxies: Arc<Door>,
+}
+
+impl Doors {
+    fn new(config: &Config, renewal: &Renewal, metrics: &Arc<Metrics>) -> Self {
+        let (serve, security) = (&config.serve, &config.serve.security);
+        let identity = renewal.identity();
+        let of_operators = identity.clone().filter(|_| security.tls.admin.is_on());
+        let switch = |is: bool| if is { Switch::On } else { Switch::Off };
+        Self {
+            with_tls: (switch(identity.is_some()), switch(of_operators.is_some())),
+            clients: Door::new(serve.max_connections as usize, security.door.clone(), identity, metrics),
+            operators: Door::new(ADMIN_CONNECTIONS, security.door.clone(), of_operators.clone(), metrics),
+            proxies: Door::new(serve.max_connections as usize, security.door.clone(), of_operators, metrics),
+        }
     }
 }
 
@@ -264,7 +425,7 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
             let serve = &config.serve;
             let built = (
                 serve.listen,
-                serve.admin,
+                (serve.admin, serve.route),
                 serve.threads,
                 serve.max_connections,
                 serve.times.idle,
@@ -281,6 +442,7 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
                 serve.records.clone(),
                 config.index.clone(),
                 config.hash_seed,
+                serve.security.clone(),
             )
         };
         if fixed(&new) != fixed(&old) {

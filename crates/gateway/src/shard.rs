@@ -7,26 +7,30 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, body::Incoming};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use crate::door::Door;
 use crate::gateway::Gateway;
+use crate::guard::{Ticketed, Watch};
 use crate::pool::Pool;
 use crate::stall::Stall;
 
 /// What is read of a request at once, and kept of an answer that a client does not take.
 const BUFFER: usize = 64 << 10;
 /// The pause after a connection could not be accepted: usually there are too many open files.
-const BREATH: Duration = Duration::from_millis(20);
+pub(crate) const BREATH: Duration = Duration::from_millis(20);
 /// How often idle connections to workers are looked at.
 const SWEEP: Duration = Duration::from_millis(500);
 
@@ -51,16 +55,16 @@ impl Shards {
     /// Starts `count` threads that accept from `listener`.
     pub(crate) fn start(
         gateway: &Arc<Gateway>,
+        door: &Arc<Door>,
         listener: &StdListener,
         count: usize,
         ending: &watch::Receiver<Ending>,
     ) -> io::Result<Self> {
-        let room = Arc::new(Semaphore::new(gateway.config.load().serve.max_connections as usize));
         let mut threads = Vec::with_capacity(count);
         for number in 0..count {
             let shard = Shard {
                 gateway: gateway.clone(),
-                room: room.clone(),
+                door: door.clone(),
                 ending: ending.clone(),
             };
             let listener = listener.try_clone()?;
@@ -83,7 +87,7 @@ impl Shards {
 #[derive(Clone)]
 struct Shard {
     gateway: Arc<Gateway>,
-    room: Arc<Semaphore>,
+    door: Arc<Door>,
     ending: watch::Receiver<Ending>,
 }
 
@@ -104,12 +108,14 @@ impl Shard {
         loop {
             tokio::select! {
                 accepted = self.accept(&listener) => {
-                    let (stream, permit) = accepted;
-                    let (shard, pool, open) = (self.clone(), pool.clone(), open.clone());
-                    tokio::spawn(async move {
-                        shard.connection(stream, pool).await;
-                        drop((permit, open));
-                    });
+                    let (stream, from) = accepted;
+                    if let Some((entered, stream)) = self.door.enter(stream, from) {
+                        let (shard, pool, open) = (self.clone(), pool.clone(), open.clone());
+                        tokio::spawn(async move {
+                            shard.connection(stream, pool).await;
+                            drop((entered, open));
+                        });
+                    }
                 }
                 _ = sweep.tick() => pool.sweep(),
                 changed = ending.changed() => {
@@ -130,16 +136,10 @@ impl Shard {
         }
     }
 
-    async fn accept(&self, listener: &TcpListener) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
-        // It is never closed.
-        let permit = self.room.clone().acquire_owned().await.ok();
+    async fn accept(&self, listener: &TcpListener) -> (TcpStream, SocketAddr) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    // If that cannot be set, answers come a little later.
-                    let _ = stream.set_nodelay(true);
-                    return (stream, permit);
-                }
+                Ok(accepted) => return accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted");
                     tokio::time::sleep(BREATH).await;
@@ -150,18 +150,32 @@ impl Shard {
 
     async fn connection(self, stream: TcpStream, pool: Arc<Pool>) {
         let times = self.gateway.config.load().serve.times.clone();
-        let io = TokioIo::new(Stall::new(stream, times.client_stall));
+        let watch = Watch::new(&self.gateway.metrics);
+        let wrap = |io| Stall::new(io, times.client_stall);
+        let Some(guard) = self.door.open(stream, &watch, wrap).await else {
+            return;
+        };
         let gateway = self.gateway.clone();
-        let service = service_fn(move |request| {
-            let (gateway, pool) = (gateway.clone(), pool.clone());
-            async move { Ok::<_, Infallible>(gateway.answer(&pool, request).await) }
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (gateway, pool, watch) = (gateway.clone(), pool.clone(), watch.clone());
+            async move {
+                let mut answered = match watch.fault(request.method()) {
+                    None => gateway.answer(&pool, request).await,
+                    Some(fault) => gateway.refuse_head(fault),
+                };
+                if watch.is_last() {
+                    let close = HeaderValue::from_static("close");
+                    answered.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(answered.map(|body| Ticketed::new(body, watch)))
+            }
         });
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(times.request)
-            .max_buf_size(BUFFER)
+        // What is longer, or takes longer, the guard refuses.
+        http.max_buf_size(self.door.most_header_bytes().max(BUFFER))
+            .max_headers(self.door.most_headers())
             .pipeline_flush(false);
-        let mut connection = pin!(http.serve_connection(io, service));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service));
         let mut ending = self.ending.clone();
         loop {
             tokio::select! {

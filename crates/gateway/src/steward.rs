@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use homing_config::{Config, Scheme, WorkerSpec};
+use homing_config::{Config, WorkerSpec};
 use homing_discovery::{Change, Facts, Health, News, Notice, Watcher, Watchers, Worker as Found};
 use homing_domain::{KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
@@ -22,6 +22,7 @@ use homing_profile::Timing;
 use homing_router::{CacheView, NewRank, Router};
 use homing_scheduler::{Label, RankFacts, policy};
 use homing_telemetry::Metrics;
+use homing_tls::Trust;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -50,6 +51,7 @@ pub(crate) struct Steward {
     decoders: Lanes,
     prompters: Arc<Prompters>,
     watchers: Watchers,
+    trust: Trust,
     lanes: BTreeMap<Subject, Arc<Lane>>,
     /// All that were told of, whether they answer or not.
     known: BTreeMap<WorkerId, Known>,
@@ -92,6 +94,7 @@ pub(crate) struct Begin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) watchers: Watchers,
+    pub(crate) trust: Trust,
 }
 
 impl Steward {
@@ -104,6 +107,7 @@ impl Steward {
             metrics,
             prompters,
             watchers,
+            trust,
         } = begin;
         Ok(Self {
             sources: Sources::new(&config, &metrics)?,
@@ -115,6 +119,7 @@ impl Steward {
             metrics,
             prompters,
             watchers,
+            trust,
             lanes: BTreeMap::new(),
             known: BTreeMap::new(),
             leaving: Vec::new(),
@@ -144,10 +149,6 @@ impl Steward {
     async fn change(&mut self, change: Change) {
         match change {
             Change::Came(found) => {
-                if found.spec.url.scheme() == Scheme::Https {
-                    tracing::error!(worker = %found.spec.url, "workers are spoken to without TLS only: it is left out");
-                    return;
-                }
                 tracing::info!(worker = %found.spec.url, origin = %found.origin, "is told of");
                 let watcher = self.watchers.watch(found.id, &found.spec.url);
                 let known = Known {
@@ -251,6 +252,7 @@ impl Steward {
             remarks,
             lane,
             health: Health::new(settings::health(&self.config), u64::from(id.0)),
+            trust: self.trust.clone(),
         }));
         if let Err(error) = self.join(&worker, view).await {
             tracing::error!(worker = %worker.name, error, "cannot take requests");

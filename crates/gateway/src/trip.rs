@@ -138,8 +138,9 @@ impl Trip {
                 Tried::Failed(this) => {
                     let metrics = &self.gateway.metrics.gateway;
                     metrics.failed_tries.of(this.kind).add(1);
-                    self.record.failed(&this.why);
-                    tracing::info!(request = %self.question.id, worker = %worker.name, why = %this.why, "a try failed");
+                    let why = self.gateway.told(&this.why);
+                    self.record.failed(&why);
+                    tracing::info!(request = %self.question.id, worker = %worker.name, %why, "a try failed");
                     self.question.wanted.tried.push(worker.id);
                     let closed = this.kind == TryFailure::Closed;
                     failed = Some(this);

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use homing_config::WorkerSpec;
+use homing_config::{Scheme, WorkerSpec};
 use homing_discovery::{Admission, Facts, Health, Outcome, Pass, Ping, Room, State, Turn};
 use homing_domain::{RankId, WorkerId};
 use homing_profile::Time;
 use homing_scheduler::{Duty, Health as Serves};
+use homing_tls::Trust;
 use hyper::header::HeaderValue;
 
+use crate::dial::Address;
 use crate::lane::Lane;
-use crate::pool::Address;
 use crate::truth::Truth;
 
 /// A worker that takes requests.
@@ -49,6 +50,8 @@ pub(crate) struct Enlisted {
     pub(crate) remarks: Vec<String>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) health: Health,
+    /// Who must vouch for it, if it is spoken to with TLS.
+    pub(crate) trust: Trust,
 }
 
 impl Worker {
@@ -60,7 +63,9 @@ impl Worker {
             remarks,
             lane,
             health,
+            trust,
         } = enlisted;
+        let trust = (spec.url.scheme() == Scheme::Https).then_some(trust);
         let (host, port) = (spec.url.host().to_owned(), spec.url.port());
         let shown = if host.contains(':') {
             format!("[{host}]:{port}")
@@ -75,7 +80,7 @@ impl Worker {
             lane,
             // A host has no character that a header may not have.
             host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
-            address: Address { host, port },
+            address: Address { host, port, trust },
             spec,
             truth: Truth::default(),
             health: Mutex::new(health),

@@ -6,6 +6,7 @@
 mod agent;
 mod demo;
 mod index;
+mod keys;
 mod logs;
 mod mock;
 mod profile;
@@ -79,6 +80,7 @@ fn command() -> Command {
         .subcommand(flags::with_flags(mock))
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
+        .subcommand(keys::command())
         .subcommand(profile::command());
     #[cfg(feature = "sim")]
     let homing = homing.subcommand(sim::command()).subcommands(replay::commands());
@@ -94,6 +96,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("mock", matches)) => mock::run(&settings(matches)?.config),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
+        Some(("keys", matches)) => print(&keys::run(matches)?),
         Some(("metrics", _)) => print(&homing_telemetry::reference::page()),
         #[cfg(feature = "sim")]
         Some(("sim", matches)) => {

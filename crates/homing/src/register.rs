@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, anyhow};
-use homing_config::{Config, Endpoint, HttpUrl, WorkerSpec};
+use homing_config::{Config, Endpoint, HttpUrl, Scheme, WorkerSpec};
 use homing_discovery::{Registrant, RegistrantConfig};
 use homing_domain::DpRank;
 use homing_mock::Place;
+use homing_tls::Trust;
 use tokio::net::UdpSocket;
 
 /// Those who tell of a worker each, as long as they are not told to end.
@@ -18,6 +19,11 @@ pub async fn start(config: &Config, places: &[Place]) -> anyhow::Result<Register
         return Ok(Registered(Vec::new()));
     };
     let gateway = HttpUrl::parse(gateway).map_err(|fault| anyhow!("`mock.register` = {gateway}: {fault}"))?;
+    let token = config.mock.register_token.read().context("`mock.register-token`")?;
+    let trust = match gateway.scheme() {
+        Scheme::Https => Some(Trust::read(config.serve.security.outward.ca.as_deref())?),
+        Scheme::Http => None,
+    };
     let mut registrants = Vec::new();
     for place in places {
         let ip = seen_from(&gateway, place.address).await?;
@@ -27,6 +33,8 @@ pub async fn start(config: &Config, places: &[Place]) -> anyhow::Result<Register
             name: format!("mock-{address}"),
             worker: worker(config, address, place)?,
             lease: config.discovery.lease,
+            token: token.clone(),
+            trust: trust.clone(),
         };
         registrants.push(Registrant::start(registrant).context("cannot make an HTTP client")?);
     }

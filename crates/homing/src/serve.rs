@@ -19,8 +19,11 @@ pub fn run(reader: Reader) -> anyhow::Result<()> {
         for worker in &resolved.config.workers {
             writeln!(io::stderr(), "worker {worker}")?;
         }
-        writeln!(io::stderr(), "operators: http://{}", gateway.admin_address())?;
-        service::announce(gateway.address())?;
+        writeln!(io::stderr(), "operators: {}", gateway.admin_url())?;
+        if let Some(url) = gateway.route_url() {
+            writeln!(io::stderr(), "proxies: {url}")?;
+        }
+        service::announce_url(&gateway.url())?;
         gateway.run(stop).await;
         Ok(())
     })

@@ -54,7 +54,12 @@ where
 
 /// Says where the service listens: the last thing said on start, because who started us may wait for it.
 pub fn announce(address: SocketAddr) -> io::Result<()> {
+    announce_url(&format!("http://{address}"))
+}
+
+/// The same for one that perhaps speaks TLS.
+pub fn announce_url(url: &str) -> io::Result<()> {
     let mut out = io::stdout();
-    writeln!(out, "listening on http://{address}")?;
+    writeln!(out, "listening on {url}")?;
     out.flush()
 }

@@ -186,12 +186,13 @@ fn settings_that_cannot_be_are_refused_in_words() {
 
 #[test]
 fn an_engine_that_registers_itself_is_served_and_gone_when_it_ends() {
-    let gateway = serve(&[], &[]);
+    let token = ["--register-token", "the-token-of-this-test"];
+    let gateway = serve(&[], &token);
     let admin = gateway.told("operators:");
     assert_eq!(ask(&admin, "GET /ready", "").0, 503);
     assert_eq!(ask(&gateway.address, "POST /v1/chat/completions", &chat(1)).0, 503);
     let url = format!("http://{admin}");
-    let engine = mock(&["--register", &url]);
+    let engine = mock(&["--register", &url, token[0], token[1]]);
     wait("the engine", || ask(&admin, "GET /ready", "").0 == 200);
     assert_eq!(ask(&gateway.address, "POST /v1/chat/completions", &chat(3)).0, 200);
     engine.signal("-TERM");

@@ -147,6 +147,48 @@ label!(
 );
 
 label!(
+    /// Why a connection, or the head of a request, was turned away.
+    TurnedAway = "why" {
+        /// There were too many connections.
+        Total = "total",
+        /// There were too many from its address.
+        Client = "client",
+        /// TLS was not agreed upon.
+        Handshake = "handshake",
+        /// A head took too long to come.
+        HeaderTime = "header_time",
+        /// A head was too long.
+        HeaderSize = "header_size",
+        /// A head had too many headers.
+        HeaderCount = "header_count",
+        /// A head could be read in two ways, or in none.
+        Malformed = "malformed",
+    }
+);
+
+label!(
+    /// Who did not know the secret that was asked for.
+    Asker = "who" {
+        /// A client, an API key.
+        Client = "client",
+        /// An operator, the token of operators.
+        Operator = "operator",
+        /// A worker that registers, its token.
+        Worker = "worker",
+    }
+);
+
+label!(
+    /// Which limit of a key or a tenant was reached.
+    Quota = "of" {
+        /// Requests in a minute.
+        Requests = "requests",
+        /// Tokens in a minute.
+        Tokens = "tokens",
+    }
+);
+
+label!(
     /// How the tokens of a prompt are known.
     TokenSource = "source" {
         /// The request has them.
@@ -227,6 +269,9 @@ mod tests {
         check(&Outcome::ALL);
         check(&RequestEnd::ALL);
         check(&TryFailure::ALL);
+        check(&TurnedAway::ALL);
+        check(&Asker::ALL);
+        check(&Quota::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

@@ -21,7 +21,7 @@ pub mod reference;
 
 pub use declare::{Declaration, MetricKind};
 pub use labels::{
-    Asked, Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, ViewState,
+    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

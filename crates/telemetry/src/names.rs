@@ -5,7 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Asked, Change, Outcome, Prediction, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, ViewState,
+    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure,
+    TurnedAway, ViewState,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -241,6 +242,14 @@ metrics! {
     pub struct GatewayMetrics {
         /// Requests that ended, by how.
         ended_requests: PerLabel<RequestEnd, Counter> = "homing_gateway_ended_requests_total",
+        /// Clients and operators that are connected.
+        open_connections: Gauge = "homing_gateway_open_connections",
+        /// Connections that were turned away, or ended because of what came over them.
+        refused_connections: PerLabel<TurnedAway, Counter> = "homing_gateway_refused_connections_total",
+        /// Requests whose sender did not know what was asked for.
+        unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
+        /// Requests that were refused because a key or a tenant had used what it may.
+        limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.

@@ -208,6 +208,8 @@ async fn a_worker_tells_of_itself_and_takes_itself_back() {
             name: "w/1".to_owned(),
             worker: worker.clone(),
             lease: Duration::from_mins(1),
+            token: None,
+            trust: None,
         })
         .unwrap()
     };
@@ -244,6 +246,8 @@ async fn a_worker_tells_again_before_its_lease_is_over() {
         name: "w1".to_owned(),
         worker: spec("http://a"),
         lease: Duration::from_millis(150),
+        token: None,
+        trust: None,
     });
     until("a third word", || words.load(Ordering::Relaxed) >= 3).await;
     drop(telling);
@@ -259,6 +263,8 @@ async fn a_gateway_that_comes_later_hears_of_a_worker_that_was_there_before() {
         name: "w1".to_owned(),
         worker: spec("http://a"),
         lease: Duration::from_millis(100),
+        token: None,
+        trust: None,
     })
     .unwrap();
     let gateway = gateway_at(&address).await;

@@ -164,6 +164,8 @@ impl Asked {
                 target: String::new(),
                 headers,
                 body,
+                // Whoever may ask here is asked for no key of a client.
+                key: None,
             },
             ask,
             hints,

@@ -11,6 +11,7 @@ mod leases;
 mod openapi;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use axum::extract::rejection::BytesRejection;
@@ -31,7 +32,9 @@ use crate::account::{Account, Entry};
 use crate::case::{self, Case};
 use crate::flight::Flight;
 use crate::gateway::Gateway;
+use crate::keyring::Tab;
 use crate::lane::{Booked, Lane};
+use crate::outward::ClientKey;
 use crate::pool::Pool;
 use crate::record::{Begun, Record, Try};
 use crate::refusal::Refuse;
@@ -175,7 +178,10 @@ impl Advice {
 
     async fn route(&self, headers: HeaderMap, body: Bytes) -> Said {
         let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
-        let asked = Asked::read(id, headers, body)?;
+        if self.gateway.ending.load(Relaxed) {
+            return Err(Refuse::unavailable("this router ends"));
+        }
+        let asked = Asked::read(id, self.for_workers(headers), body)?;
         if self.leases.is_full() {
             return Err(Refuse::unavailable("too many requests are not ended yet"));
         }
@@ -201,6 +207,12 @@ impl Advice {
         };
         self.leases.hold(&id, Held::Considered(Box::new(considered)), lease)?;
         Ok(said)
+    }
+
+    /// Headers as a worker may see them that is asked for tokens: the token that lets a proxy ask us is not for workers.
+    fn for_workers(&self, mut headers: HeaderMap) -> HeaderMap {
+        self.gateway.outward.prepare(&mut headers, ClientKey::Ours);
+        headers
     }
 
     /// What is known of a prompt.
@@ -239,6 +251,7 @@ impl Advice {
             adapter: served.adapter.clone(),
             priority: question.priority,
             deadline: asked.hints.deadline,
+            tab: Tab::default(),
         };
         let most = gateway.config.load().serve.route_lease;
         Ok(Understood {
@@ -419,7 +432,7 @@ impl Advice {
         } else {
             body
         };
-        let asked = Asked::read_any(id, headers, body)?;
+        let asked = Asked::read_any(id, self.for_workers(headers), body)?;
         let table = self.gateway.table.load_full();
         if !asked.has_prompt() {
             let mut lanes: Vec<Arc<Lane>> = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use homing_config::{Inputs, KnobId, Reader};
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, Gateway, events, file, prompt};
+use crate::harness::{Engine, Gateway, REGISTER_TOKEN, events, file, prompt};
 
 fn asked(text: &str, tokens: u32) -> Value {
     json!({ "model": "tiny", "prompt": text, "max_tokens": tokens, "temperature": 0, "stream": true })
@@ -20,9 +20,10 @@ async fn register(gateway: &Gateway, name: &str, spec: Option<&str>) {
             let keys = keys.split(',').map(|pair| pair.split_once('=').unwrap());
             let keys = keys.map(|(key, value)| (key.to_owned(), json!(value)));
             let told: serde_json::Map<String, Value> = keys.chain([("url".to_owned(), json!(url))]).collect();
-            gateway.client.put(place).json(&told).send().await
+            let put = gateway.client.put(place).bearer_auth(REGISTER_TOKEN);
+            put.json(&told).send().await
         }
-        None => gateway.client.delete(place).send().await,
+        None => gateway.client.delete(place).bearer_auth(REGISTER_TOKEN).send().await,
     };
     let answer = answer.unwrap();
     assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());

@@ -17,7 +17,10 @@ use tokio::sync::oneshot;
 pub const GUARD: Duration = Duration::from_secs(20);
 pub const POLL: Duration = Duration::from_millis(5);
 
-fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
+/// What workers must know that register.
+pub const REGISTER_TOKEN: &str = "token-of-the-tests";
+
+pub fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
     let flag = |(path, text): &(&str, &str)| {
         let id = KnobId::of_path(path).unwrap_or_else(|| panic!("{path} is no setting"));
         (id, (*text).to_owned())
@@ -144,6 +147,7 @@ impl Gateway {
             ("serve.threads", "2"),
             ("health.interval", "200ms"),
             ("load.interval", "200ms"),
+            ("serve.register-token", REGISTER_TOKEN),
         ];
         Self::run(&resolved(workers, &[&any, settings].concat()), None).await
     }
@@ -158,10 +162,7 @@ impl Gateway {
         let metrics = Arc::new(Metrics::default());
         let service = Service::start(resolved, reader, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let (url, admin) = (
-            format!("http://{}", service.address()),
-            format!("http://{}", service.admin_address()),
-        );
+        let (url, admin) = (service.url(), service.admin_url());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(service.run(async move { drop(stopped.await) }));
         Self {
