@@ -152,7 +152,9 @@ pub fn fresh(tenant: &str, priority: i32, quota: Quota) -> Result<Fresh, KeysPro
     let wrong = field("key", 1, "tenant", words::EXPECTED);
     fits.then_some(()).ok_or(wrong)?;
     let mut bits = [0; 32];
-    SystemRandom::new().fill(&mut bits).map_err(|_| KeysProblem::NoEntropy)?;
+    SystemRandom::new()
+        .fill(&mut bits)
+        .map_err(|_| KeysProblem::NoEntropy)?;
     let key = format!("{PREFIX}{}", hex(&bits));
     let digest = digest(key.as_bytes());
     let spec = KeySpec {
@@ -390,15 +392,27 @@ mod tests {
             ("homing-sk-SECRET".to_owned(), "not TOML, in line 1"),
             ("keys = 3".to_owned(), "[[key]] and [[tenant]] only"),
             ("[[keys]]\na = 1".to_owned(), "[[key]] and [[tenant]] only"),
-            ("[[key]]\ntenant = \"a\"".to_owned(), "key 1 of the file of keys: `sha256` must be"),
-            ("[[key]]\nsha256 = \"homing-sk-SECRET\"\ntenant = \"a\"".to_owned(), "`sha256` must be the 64"),
+            (
+                "[[key]]\ntenant = \"a\"".to_owned(),
+                "key 1 of the file of keys: `sha256` must be",
+            ),
+            (
+                "[[key]]\nsha256 = \"homing-sk-SECRET\"\ntenant = \"a\"".to_owned(),
+                "`sha256` must be the 64",
+            ),
             (format!("[[key]]\nsha256 = \"{digest}\""), "`tenant` must be"),
             (format!("{good}key = \"SECRET\""), "has a field that there is not"),
             (format!("{good}priority = \"SECRET\""), "`priority` must be"),
-            (format!("{good}requests-per-minute = 0"), "`requests-per-minute` must be"),
+            (
+                format!("{good}requests-per-minute = 0"),
+                "`requests-per-minute` must be",
+            ),
             (format!("{good}tokens-per-minute = -1"), "`tokens-per-minute` must be"),
             (format!("{good}{good}"), "key 2 of the file of keys was there before"),
-            ("[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"".to_owned(), "tenant 2 of"),
+            (
+                "[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"".to_owned(),
+                "tenant 2 of",
+            ),
             ("[[tenant]]\nname = \"a b\"".to_owned(), "`name` must be"),
         ] {
             let said = parse(&text).expect_err(&text).to_string();

@@ -15,7 +15,6 @@ use crate::words;
 
 /// How no file is written.
 const NO_FILE: &str = "none";
-/// How the system's own servers are written.
 
 /// One thing an operator can set. Declared in [`crate::table`] and nowhere else.
 #[derive(Debug)]
@@ -208,8 +207,7 @@ impl Knob {
             (Value::Time(time), _) => quantity::show_millis(time.as_millis() as u64),
             (Value::Size(bytes), _) => quantity::show_size(*bytes),
             (Value::Name(name), _) => name.clone(),
-            (Value::Address(address), _) => address.to_string(),
-            (Value::AddressOr(Some(address)), _) => address.to_string(),
+            (Value::Address(address) | Value::AddressOr(Some(address)), _) => address.to_string(),
             (Value::AddressOr(None), Kind::AddressOr(word)) => (*word).to_owned(),
             (Value::File(path), _) => path
                 .as_ref()

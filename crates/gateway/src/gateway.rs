@@ -97,7 +97,11 @@ impl Gateway {
             }
         }
         if let Some(response) = kept::asked(request.method(), path) {
-            let for_us = if key.is_some() { ClientKey::Ours } else { ClientKey::Theirs };
+            let for_us = if key.is_some() {
+                ClientKey::Ours
+            } else {
+                ClientKey::Theirs
+            };
             let answered = self.kept(pool, request, &response, &id, for_us).await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
@@ -147,7 +151,11 @@ impl Gateway {
         key: Option<Arc<Key>>,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
-        let for_us = if key.is_some() { ClientKey::Ours } else { ClientKey::Theirs };
+        let for_us = if key.is_some() {
+            ClientKey::Ours
+        } else {
+            ClientKey::Theirs
+        };
         self.outward.prepare(&mut head.headers, for_us);
         let target = head
             .uri

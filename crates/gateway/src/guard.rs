@@ -334,7 +334,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
                 }
                 return Poll::Ready(());
             }
-            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
             // One that is early is set anew when it fires.
             if timer.deadline() > due {
                 timer.as_mut().reset(due);

@@ -315,7 +315,10 @@ impl Service {
         let flushed = tokio::task::spawn_blocking(move || gateway.log.as_ref().map(RequestLog::flush));
         let _ = flushed.await;
         self.admin.abort();
-        self.advice.iter().flat_map(|advice| &advice.tasks).for_each(JoinHandle::abort);
+        self.advice
+            .iter()
+            .flat_map(|advice| &advice.tasks)
+            .for_each(JoinHandle::abort);
         self.steward.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
@@ -380,7 +383,12 @@ impl Doors {
             with_tls: (switch(identity.is_some()), switch(of_operators.is_some())),
             clients: Door::new(serve.max_connections as usize, security.door.clone(), identity, metrics),
             operators: Door::new(ADMIN_CONNECTIONS, security.door.clone(), of_operators.clone(), metrics),
-            proxies: Door::new(serve.max_connections as usize, security.door.clone(), of_operators, metrics),
+            proxies: Door::new(
+                serve.max_connections as usize,
+                security.door.clone(),
+                of_operators,
+                metrics,
+            ),
         }
     }
 }

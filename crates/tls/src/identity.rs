@@ -81,8 +81,7 @@ impl Identity {
 fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(cert)?;
     let text = homing_config::read_bounded(key)?.text;
-    let private =
-        PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| TlsError::NoKey(key.to_path_buf()))?;
+    let private = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| TlsError::NoKey(key.to_path_buf()))?;
     CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(|why| TlsError::Unfit {
         cert: cert.to_path_buf(),
         key: key.to_path_buf(),

@@ -379,7 +379,8 @@ impl Advice {
                     "worker": who(&worker, rank),
                     "prefill_tokens": potential.prefill_tokens,
                     "decode_blocks": potential.blocks,
-                    "requests": potential.requests,
+                    // A prompt that is none is no request more.
+                    "requests": potential.requests - u32::from(question.is_none()),
                     "backlog_ms": finite(potential.backlog.0),
                 }));
             }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// The description of all that is answered.
 pub(super) fn description() -> Value {
     let told = reference("Told");
-    json!({
+    let mut description = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Homing, the router as a service",
@@ -44,7 +44,19 @@ pub(super) fn description() -> Value {
             } }
         },
         "components": { "schemas": schemas() }
-    })
+    });
+    // What `route` answers is what is spoken of later.
+    let links: serde_json::Map<String, Value> = ["book", "prefill-done", "output", "done"]
+        .iter()
+        .map(|id| {
+            (
+                (*id).to_owned(),
+                json!({ "operationId": id, "parameters": { "id": "$response.body#/id" } }),
+            )
+        })
+        .collect();
+    description["paths"]["/homing/v1/route"]["post"]["responses"]["200"]["links"] = Value::Object(links);
+    description
 }
 
 fn operation(
@@ -120,8 +132,22 @@ fn prompt() -> Value {
         "media": { "type": "array", "maxItems": 16, "description": "Images and sounds in `tokens`, with the identifiers that engines report.",
             "items": closed(&["id", "start", "length"], &json!({
                 "id": text("The identifier."), "start": number("Its first token."), "length": number("Its tokens.") })) },
-        "homing": { "type": "object", "description": "Hints, as the gateway takes them: session, priority, tenant, deadline, worker, allowed, excluded, labels, expected_output and others." }
+        "homing": hints()
     })
+}
+
+/// The hints that a proxy is likely to give; the gateway's page on protocols has all of them.
+fn hints() -> Value {
+    let workers = |description: &str| json!({ "type": "array", "maxItems": 64, "items": text("A worker: its URL or its number."), "description": description });
+    json!({ "type": "object", "description": "Hints, as the gateway takes them.", "additionalProperties": false, "properties": {
+        "session": text("What ties requests together that should stay together."),
+        "tenant": text("Who asks."),
+        "priority": { "type": "integer", "minimum": -1000, "maximum": 1000, "description": "Higher goes first." },
+        "expected_output": { "type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "Tokens that will be generated." },
+        "worker": text("The one worker that must serve it."),
+        "workers": workers("Workers among which it may go."),
+        "exclude_workers": workers("Workers to which it must not go.")
+    } })
 }
 
 fn one_prompt(mut properties: Value, more: Value) -> Value {

@@ -124,6 +124,8 @@ impl Drop for Engine {
 pub struct Gateway {
     pub url: String,
     pub admin: String,
+    /// Where proxies ask, if they may.
+    pub route: Option<String>,
     pub metrics: Arc<Metrics>,
     pub client: Client,
     stop: Option<oneshot::Sender<()>>,
@@ -162,12 +164,13 @@ impl Gateway {
         let metrics = Arc::new(Metrics::default());
         let service = Service::start(resolved, reader, metrics.clone()).await;
         let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let (url, admin) = (service.url(), service.admin_url());
+        let (url, admin, route) = (service.url(), service.admin_url(), service.route_url());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(service.run(async move { drop(stopped.await) }));
         Self {
             url,
             admin,
+            route,
             metrics,
             client: Client::builder().no_proxy().build().expect("a client"),
             stop: Some(stop),
