@@ -237,13 +237,7 @@ impl Service {
             routes,
             metrics,
         };
-        let advice = route.map(|(listener, address)| {
-            let proxies = Operators {
-                door: doors.proxies,
-                ..operators.clone()
-            };
-            Advising::start(&gateway, proxies, listener, address)
-        });
+        let advice = route.map(|route| Advising::start(&gateway, &operators, doors.proxies, route));
         let admin = tokio::spawn(operators.run(admin_listener));
         let renewing = tokio::spawn(renewal.run(config.discovery.file_interval));
         Ok(Self {
@@ -353,11 +347,16 @@ struct Advising {
 }
 
 impl Advising {
-    fn start(gateway: &Arc<Gateway>, mut proxies: Operators, listener: StdListener, address: SocketAddr) -> Self {
+    fn start(gateway: &Arc<Gateway>, operators: &Operators, door: Arc<Door>, route: (StdListener, SocketAddr)) -> Self {
+        let (listener, address) = route;
         let times = &gateway.config.load().serve.times;
         let pool = Arc::new(Pool::new(times.idle, times.connect));
         let advice = Arc::new(Advice::new(gateway.clone(), pool));
-        proxies.routes = advice::routes(advice.clone());
+        let proxies = Operators {
+            door,
+            routes: advice::routes(advice.clone()),
+            ..operators.clone()
+        };
         Self {
             address,
             tasks: [tokio::spawn(proxies.run(listener)), tokio::spawn(advice.sweep())],

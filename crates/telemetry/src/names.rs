@@ -262,8 +262,8 @@ metrics! {
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
-        /// Bookings of proxies that nothing was heard of for the time of their lease.
-        expired_bookings: Counter = "homing_gateway_expired_bookings_total",
+        /// Requests of proxies that nothing was heard of for the time of their lease.
+        lapsed_requests: Counter = "homing_gateway_lapsed_requests_total",
         /// Answers that broke off.
         broken_answers: Counter = "homing_gateway_broken_answers_total",
         /// Requests by how their tokens are known.

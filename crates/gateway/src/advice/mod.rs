@@ -94,7 +94,7 @@ async fn route(State(advice): State<Arc<Advice>>, headers: HeaderMap, body: Give
 }
 
 async fn book(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body: Given) -> Response {
-    answered(read(body).and_then(|body| advice.book(&id, asked::fields(&body)?)))
+    answered(read(body).and_then(|body| advice.book(&id, &asked::fields(&body)?)))
 }
 
 async fn prefill_done(State(advice): State<Arc<Advice>>, Path(id): Path<String>) -> Response {
@@ -109,7 +109,7 @@ async fn output(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body:
 }
 
 async fn done(State(advice): State<Arc<Advice>>, Path(id): Path<String>, body: Given) -> Response {
-    answered(read(body).and_then(|body| advice.done(&id, asked::fields(&body)?)))
+    answered(read(body).and_then(|body| advice.done(&id, &asked::fields(&body)?)))
 }
 
 async fn loads(State(advice): State<Arc<Advice>>, headers: HeaderMap, body: Given) -> Response {
@@ -172,7 +172,7 @@ impl Advice {
         loop {
             ticks.tick().await;
             let expired = self.leases.expire(Instant::now());
-            self.gateway.metrics.gateway.expired_bookings.add(expired);
+            self.gateway.metrics.gateway.lapsed_requests.add(expired);
         }
     }
 
@@ -316,7 +316,7 @@ impl Advice {
     }
 
     /// Books what was considered, there or elsewhere.
-    fn book(&self, id: &str, book: Book) -> Said {
+    fn book(&self, id: &str, book: &Book) -> Said {
         let Considered {
             understood,
             mut rank,
@@ -357,10 +357,10 @@ impl Advice {
         Ok(json!({ "id": id }))
     }
 
-    fn done(&self, id: &str, done: Done) -> Said {
+    fn done(&self, id: &str, done: &Done) -> Said {
         let held = self.leases.end(id)?;
         if let Held::Running(running) = held {
-            running.end(&done);
+            running.end(done);
         }
         Ok(json!({ "id": id }))
     }

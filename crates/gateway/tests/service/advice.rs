@@ -129,7 +129,7 @@ async fn what_is_forgotten_expires() {
         .advice(&format!("route/{id}/output"), &json!({ "tokens": 1 }))
         .await;
     assert_eq!(status, 404);
-    assert_eq!(gateway.metrics.gateway.expired_bookings.get(), 1);
+    assert_eq!(gateway.metrics.gateway.lapsed_requests.get(), 1);
     // One of which something is heard stays.
     let routed = gateway
         .advised("route", &json!({ "tokens": tokens(3, 64), "lease_ms": 1500 }))
