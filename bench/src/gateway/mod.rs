@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{GatewayArgs, GatewayPart};
 use crate::lineup::OURS;
-use crate::measure::{median, percentile};
+use crate::measure::percentile;
 use crate::report::{About, Better, Report, section};
 use crate::rng::Rng;
 use crate::targets::Target;
@@ -46,8 +46,12 @@ const TURN: usize = 200;
 const TURNS: usize = 3;
 const COLD: usize = 2_000;
 const MESSAGE: usize = 100;
-/// Long prompts.
+/// Long prompts, and how what they cost grows.
 const LONG: usize = 100_000;
+const LENGTHS: [usize; 3] = [1_000, 10_000, LONG];
+const MOST_AT_ONCE: usize = 100;
+const FIRST_TIME: &str = "first time";
+const MOSTLY_SEEN: &str = "90% seen before";
 const LONG_MESSAGE: usize = 500;
 const LONG_PIECES: usize = 8;
 
@@ -183,13 +187,12 @@ impl Bench {
 
     /// Prompts that begin as none before.
     fn cold(&mut self, users: usize, each: usize, tokens: usize, pieces: usize) -> Result<Vec<Vec<Job>>, Failure> {
-        let message = if tokens >= LONG { LONG_MESSAGE } else { MESSAGE };
         let mut all = Vec::new();
         for _ in 0..users {
             let mut jobs = Vec::new();
             for _ in 0..each {
                 let mut conversation = Conversation::default();
-                self.prompts.grow(&mut conversation, tokens, message);
+                self.prompts.grow(&mut conversation, tokens, message(tokens));
                 jobs.push(self.prompts.job(&conversation, pieces)?);
             }
             all.push(jobs);
@@ -281,11 +284,11 @@ impl Bench {
             };
             let figures = [(OURS, more(2)), (NGINX, more(1))];
             // A ratio of differences that may be next to nothing says little.
-            for (contender, values) in figures {
-                report.single(about(&case, name, Better::Lower), contender, median(&values));
+            for figure in figures {
+                report.rounds(about(&case, name, Better::Lower), &[figure]);
             }
             let name = name.replace("added to", "direct, until");
-            report.single(about(&case, &name, Better::Lower), DIRECT, median(&added[0][metric]));
+            report.rounds(about(&case, &name, Better::Lower), &[(DIRECT, added[0][metric].clone())]);
         }
         Ok(())
     }
@@ -294,38 +297,46 @@ impl Bench {
         self.case("2,000 tokens, 90% seen before, 8 users")
     }
 
-    /// Processor time for long prompts.
+    /// Processor time for long prompts, and for shorter ones: it must not grow faster than they do.
     fn long(&mut self, args: &GatewayArgs, report: &mut Report) -> Result<(), Failure> {
-        let count = args.size.pick(8, 1);
-        let (mut first, mut again) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let fresh = self.cold(1, 1, LONG, LONG_PIECES)?;
-            first.push(self.long_one(fresh)?);
-            let mut conversation = Conversation::default();
-            self.prompts.grow(&mut conversation, LONG / 10 * 9, LONG_MESSAGE);
-            let opening = self.prompts.job(&conversation, LONG_PIECES)?;
-            self.send(Some(1), vec![vec![opening]], LONG_PIECES)?;
-            self.prompts.grow(&mut conversation, LONG / 10, LONG_MESSAGE);
-            let grown = self.prompts.job(&conversation, LONG_PIECES)?;
-            eprintln!("gateway: {} tokens", grown.tokens);
-            again.push(self.long_one(vec![vec![grown]])?);
-        }
-        eprintln!("gateway: core-seconds of long prompts, first time {first:.3?}, 90% seen {again:.3?}");
-        for (case, values) in [(self.long_case("first time"), first), (self.long_case("90% seen before"), again)] {
-            let mean = values.iter().sum::<f64>() / values.len() as f64;
-            report.single(about(&case, LONG_CPU, Better::Lower), OURS, mean);
+        let rounds = args.size.pick(args.rounds, 1);
+        for tokens in LENGTHS {
+            // Linux counts in hundredths of a second, so what takes less is measured many at a time.
+            let count = args.size.pick((4 * LONG / tokens).min(MOST_AT_ONCE), 1);
+            let (mut first, mut again) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                let (mut fresh, mut openings, mut grown) = (Vec::new(), Vec::new(), Vec::new());
+                for _ in 0..count {
+                    fresh.extend(self.cold(1, 1, tokens, LONG_PIECES)?.concat());
+                    let mut conversation = Conversation::default();
+                    self.prompts.grow(&mut conversation, tokens / 10 * 9, message(tokens));
+                    openings.push(self.prompts.job(&conversation, LONG_PIECES)?);
+                    self.prompts.grow(&mut conversation, tokens / 10, message(tokens));
+                    grown.push(self.prompts.job(&conversation, LONG_PIECES)?);
+                }
+                first.push(self.each(fresh)?);
+                self.send(Some(1), vec![openings], LONG_PIECES)?;
+                again.push(self.each(grown)?);
+            }
+            eprintln!("gateway: core-seconds of {tokens} tokens, first time {first:.4?}, 90% seen {again:.4?}");
+            for (seen, values) in [(FIRST_TIME, first), (MOSTLY_SEEN, again)] {
+                let case = self.long_case(tokens, seen);
+                report.rounds(about(&case, LONG_CPU, Better::Lower), &[(OURS, values)]);
+            }
         }
         Ok(())
     }
 
-    fn long_case(&self, seen: &str) -> String {
-        self.case(&format!("100,000 tokens, {seen}"))
+    fn long_case(&self, tokens: usize, seen: &str) -> String {
+        self.case(&format!("{tokens} tokens, {seen}"))
     }
 
-    fn long_one(&self, users: Vec<Vec<Job>>) -> Result<f64, Failure> {
+    /// Core-seconds of Homing for each of these requests, which one user sends.
+    fn each(&self, jobs: Vec<Job>) -> Result<f64, Failure> {
+        let count = jobs.len().max(1) as f64;
         let before = self.proxies[1].busy();
-        self.send(Some(1), users, LONG_PIECES)?;
-        Ok(self.proxies[1].busy() - before)
+        self.send(Some(1), vec![jobs], LONG_PIECES)?;
+        Ok((self.proxies[1].busy() - before) / count)
     }
 
     /// What is in memory while so many streams are open.
@@ -417,8 +428,8 @@ impl Bench {
                 1.0,
             ),
         ];
-        for (seen, limit) in [("first time", 0.15), ("90% seen before", 0.03)] {
-            let case = self.long_case(seen);
+        for (seen, limit) in [(FIRST_TIME, 0.15), (MOSTLY_SEEN, 0.03)] {
+            let case = self.long_case(LONG, seen);
             targets.push(Target::limit(format!("{LONG_CPU}: {case}"), find(&case, LONG_CPU), limit));
         }
         let case = self.memory_case(streams);
@@ -426,6 +437,11 @@ impl Bench {
         targets.retain(|target| target.ours.is_some());
         targets
     }
+}
+
+/// Tokens of a message in a prompt of so many.
+fn message(tokens: usize) -> usize {
+    if tokens >= LONG { LONG_MESSAGE } else { MESSAGE }
 }
 
 fn about<'a>(case: &'a str, metric: &'a str, better: Better) -> About<'a> {
