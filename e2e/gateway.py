@@ -2,6 +2,8 @@
 
     gateway.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--parts PART,..]
 
+Of parts that are not run, what was found the last time is kept.
+
 1. *cache*: the same conversations through each router, with empty caches before each. How much of the prompts came from a cache is
    what vLLM's own counters say, summed over both servers. Homing's predictions are compared with what vLLM reports of every request.
 2. *clients*: the real `openai` and `anthropic` clients, streaming and not, through Homing and directly: the same words.
@@ -46,7 +48,7 @@ class Run:
     def __init__(self, options):
         self.options = options
         self.engines = []
-        self.found, self.wrong = {}, []
+        self.found, self.wrong = earlier(options.result), []
 
     def start(self):
         for place in range(2):
@@ -61,6 +63,7 @@ class Run:
             engine.kill()
 
     def check(self, what, holds):
+        self.found["checks"][what] = bool(holds)
         if not holds:
             self.wrong.append(what)
 
@@ -108,6 +111,7 @@ class Run:
                 router.stop()
             rows.append(row)
             print("gateway:", json.dumps(row), flush=True)
+        rows += [row for row in self.found.get("cache", []) if row["router"] == DYNAMO]
         self.found["cache"] = rows
         self.compare()
 
@@ -126,7 +130,7 @@ class Run:
             finally:
                 router.stop()
         print("gateway:", json.dumps(row), flush=True)
-        self.found.setdefault("cache", []).append(row)
+        self.found["cache"] = [other for other in self.found.get("cache", []) if other["router"] != DYNAMO] + [row]
 
     def compare(self):
         rows = self.found["cache"]
@@ -194,6 +198,17 @@ class Run:
         self.check("no stream breaks", not self.found["kill"]["broken"])
         self.check("each is the undisturbed text", self.found["kill"]["equal_to_undisturbed"] == KILLED_STREAMS)
         self.check("the server takes requests again", self.found["kill"]["answered_after_restart"] == 2)
+
+
+def earlier(path):
+    """What an earlier run found."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        found = {}
+    kept = {key: found[key] for key in ("cache", "differing_requests", "clients", "kill") if key in found}
+    return {**kept, "checks": found.get("checks", {})}
 
 
 def measured(name, url, plan, counters):
@@ -337,7 +352,7 @@ def main():
         "cache_tokens_each": CACHE_TOKENS,
         "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
         **run.found,
-        "wrong": run.wrong,
+        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
     }
     with open(options.result, "w", encoding="utf-8") as out:
         json.dump(result, out, indent=1)
