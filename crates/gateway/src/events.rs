@@ -91,17 +91,27 @@ impl Events {
         self.splitter.push(piece.clone());
         let mut kept: Vec<Bytes> = Vec::new();
         let (mut as_is, mut bytes) = (true, 0);
-        while let Some(event) = self.splitter.next_event().map_err(|error| error.to_string())? {
+        let ended = loop {
+            let event = match self.splitter.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error.to_string()),
+            };
             bytes += event.raw().len();
-            match self.event(&event)? {
-                Passed::Pass => kept.push(event.raw().clone()),
-                Passed::Replace(instead) => {
+            match self.event(&event) {
+                Ok(Passed::Pass) => kept.push(event.into_raw()),
+                Ok(Passed::Replace(instead)) => {
                     as_is = false;
                     kept.push(instead);
                 }
-                Passed::Drop => as_is = false,
+                Ok(Passed::Drop) => as_is = false,
+                // What was said before it was heard, so it is passed on: the answer goes on behind it.
+                Err(why) => {
+                    as_is = false;
+                    break Err(why);
+                }
             }
-        }
+        };
         if as_is && bytes == size && !kept.is_empty() {
             out.push_back(piece);
         } else if kept.len() < 2 {
@@ -113,7 +123,7 @@ impl Events {
             }
             out.push_back(joined.freeze());
         }
-        Ok(())
+        ended
     }
 
     fn event(&mut self, event: &Event) -> Result<Passed, String> {
