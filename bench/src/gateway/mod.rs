@@ -219,15 +219,23 @@ impl Bench {
             }
             let last = |case: usize, figure: usize| -> Vec<(&str, f64)> {
                 let all = figures[case][figure].iter();
-                all.filter_map(|(name, values)| Some((*name, *values.last()?))).collect()
+                all.filter_map(|(name, values)| Some((*name, *values.last()?)))
+                    .collect()
             };
-            eprintln!("gateway: round {round}, CPU ms per request: {:.2?}, new prompts: {:.2?}", last(0, 0), last(1, 0));
+            eprintln!(
+                "gateway: round {round}, CPU ms per request: {:.2?}, new prompts: {:.2?}",
+                last(0, 0),
+                last(1, 0)
+            );
             eprintln!("gateway: round {round}, pieces apart: {:.2?}", last(0, 1));
         }
         for (case, [cpu, apart]) in [self.warm_case(), self.cold_case()].into_iter().zip(&figures) {
             let (in_turn, others): (Vec<_>, Vec<_>) = cpu.iter().cloned().partition(|(name, _)| *name == IN_TURN);
             report.rounds(about(&case, CPU, Better::Lower), &others);
-            report.rounds(about(&case, "CPU per request, ms, without looking at prompts", Better::Lower), &in_turn);
+            report.rounds(
+                about(&case, "CPU per request, ms, without looking at prompts", Better::Lower),
+                &in_turn,
+            );
             report.rounds(about(&case, APART, Better::Higher), apart);
         }
         Ok(())
@@ -288,7 +296,10 @@ impl Bench {
                 report.rounds(about(&case, name, Better::Lower), &[figure]);
             }
             let name = name.replace("added to", "direct, until");
-            report.rounds(about(&case, &name, Better::Lower), &[(DIRECT, added[0][metric].clone())]);
+            report.rounds(
+                about(&case, &name, Better::Lower),
+                &[(DIRECT, added[0][metric].clone())],
+            );
         }
         Ok(())
     }
@@ -395,14 +406,19 @@ impl Bench {
         let admin = self.proxies[1].admin.ok_or("Homing can be asked")?;
         let page = get(admin, "/admin/fleet")?;
         let body = page.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let body = body.get(body.find('{').unwrap_or(0)..=body.rfind('}').unwrap_or(0)).unwrap_or_default();
+        let body = body
+            .get(body.find('{').unwrap_or(0)..=body.rfind('}').unwrap_or(0))
+            .unwrap_or_default();
         let fleet: serde_json::Value = serde_json::from_str(body)?;
         let sum = |key: &str| -> f64 {
             let workers = fleet["workers"].as_array().into_iter().flatten();
             workers.filter_map(|worker| worker["truth"][key].as_f64()).sum()
         };
         let (equal, less, more) = (sum("equal"), sum("less"), sum("more"));
-        eprintln!("gateway: predictions equal {equal}, less {less}, more {more}, {}", fleet["prompt_counts"]);
+        eprintln!(
+            "gateway: predictions equal {equal}, less {less}, more {more}, {}",
+            fleet["prompt_counts"]
+        );
         let share = equal / (equal + less + more).max(1.0);
         let case = self.case("all requests");
         report.single(about(&case, RIGHT, Better::Higher), OURS, share);
@@ -430,7 +446,11 @@ impl Bench {
         ];
         for (seen, limit) in [(FIRST_TIME, 0.15), (MOSTLY_SEEN, 0.03)] {
             let case = self.long_case(LONG, seen);
-            targets.push(Target::limit(format!("{LONG_CPU}: {case}"), find(&case, LONG_CPU), limit));
+            targets.push(Target::limit(
+                format!("{LONG_CPU}: {case}"),
+                find(&case, LONG_CPU),
+                limit,
+            ));
         }
         let case = self.memory_case(streams);
         targets.push(Target::limit(format!("{MEMORY}: {case}"), find(&case, MEMORY), 512.0));
@@ -468,8 +488,14 @@ fn quantiles(seen: &mut Seen) -> [f64; 4] {
 /// The program as `cargo build --release` leaves it.
 fn built() -> Result<PathBuf, Failure> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let places = [target, Some(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")))];
+    let places = [
+        target,
+        Some(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))),
+    ];
     let mut places = places.into_iter().flatten().map(|folder| folder.join("release/homing"));
     let found = places.find(|program| Path::is_file(program));
-    found.ok_or_else(|| "there is no target/release/homing: build it with `cargo build --release`, or say where it is with --homing".into())
+    found.ok_or_else(|| {
+        "there is no target/release/homing: build it with `cargo build --release`, or say where it is with --homing"
+            .into()
+    })
 }

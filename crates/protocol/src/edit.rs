@@ -155,8 +155,8 @@ fn is_usage_only(data: &[u8], places: &Places) -> bool {
 
 /// Whether it is a piece of a chat that was sent for its tokens only.
 fn says_nothing(data: &[u8], places: &Places) -> bool {
-    let delta = places.from(data, Key::Delta).filter(|delta| delta.starts_with(b"{"));
-    let empty = delta.and_then(leading).is_some_and(is_empty);
+    let inner = places.from(data, Key::Delta).and_then(|delta| delta.strip_prefix(b"{"));
+    let empty = inner.is_some_and(|inner| inner.trim_ascii_start().starts_with(b"}"));
     empty && !places.opens(data, Key::FinishReason, b'"') && !places.opens(data, Key::Usage, b'{')
 }
 

@@ -110,7 +110,10 @@ mod tests {
     fn the_first_occurrence_of_each_key_is_found() {
         let text = br#"{"x":{"content" :1,"content": "a","reasoning_content":null},"content":2,"prompt_token_ids":[1],"usage":"#;
         let places = Places::of(text);
-        assert_eq!(places.from(text, Key::Content).map(|value| &value[..3]), Some(&br#""a""#[..]));
+        assert_eq!(
+            places.from(text, Key::Content).map(|value| &value[..3]),
+            Some(&br#""a""#[..])
+        );
         assert!(places.opens(text, Key::ReasoningContent, b'n') && places.opens(text, Key::PromptTokenIds, b'['));
         assert_eq!(places.from(text, Key::Usage), Some(&b""[..]));
         for key in [Key::TokenIds, Key::Reasoning, Key::Text, Key::Choices] {
