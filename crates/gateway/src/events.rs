@@ -89,7 +89,8 @@ impl Events {
     pub(crate) fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), String> {
         let size = piece.len();
         self.splitter.push(piece.clone());
-        let mut kept: Vec<Bytes> = Vec::new();
+        // What waits there already is not touched.
+        let begin = out.len();
         let (mut as_is, mut bytes) = (true, 0);
         let ended = loop {
             let event = match self.splitter.next_event() {
@@ -99,10 +100,10 @@ impl Events {
             };
             bytes += event.raw().len();
             match self.event(&event) {
-                Ok(Passed::Pass) => kept.push(event.into_raw()),
+                Ok(Passed::Pass) => out.push_back(event.into_raw()),
                 Ok(Passed::Replace(instead)) => {
                     as_is = false;
-                    kept.push(instead);
+                    out.push_back(instead);
                 }
                 Ok(Passed::Drop) => as_is = false,
                 // What was said before it was heard, so it is passed on: the answer goes on behind it.
@@ -112,16 +113,14 @@ impl Events {
                 }
             }
         };
-        if as_is && bytes == size && !kept.is_empty() {
-            out.push_back(piece);
-        } else if kept.len() < 2 {
-            out.extend(kept);
-        } else {
-            let mut joined = BytesMut::with_capacity(kept.iter().map(Bytes::len).sum());
-            for event in &kept {
-                joined.extend_from_slice(event);
-            }
-            out.push_back(joined.freeze());
+        if out.len() - begin > 1 {
+            let joined = if as_is && bytes == size {
+                piece
+            } else {
+                joined(out.range(begin..))
+            };
+            out.truncate(begin);
+            out.push_back(joined);
         }
         ended
     }
@@ -158,4 +157,12 @@ impl Events {
         }
         Ok(passed)
     }
+}
+
+fn joined<'a>(events: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+    let mut joined = BytesMut::with_capacity(events.clone().map(Bytes::len).sum());
+    for event in events {
+        joined.extend_from_slice(event);
+    }
+    joined.freeze()
 }

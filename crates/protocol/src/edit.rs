@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use crate::ask::{Ask, Delivery, Feature, UsageAsked};
 use crate::endpoint::Endpoint;
-use crate::json::{Kind, Span, kind, leading, quoted};
+use crate::json::{Kind, Span, kind, leading, leading_numbers, quoted};
 use crate::keyed::{Key, Places};
 use crate::migrate::Continuation;
 use crate::splice::Splice;
@@ -163,7 +163,8 @@ fn says_nothing(data: &[u8], places: &Places) -> bool {
 /// Where a list of tokens is.
 fn list_of(key: Key, data: &[u8], places: &Places) -> Option<Span> {
     let start = places.at(key)?;
-    let list = leading(data.get(start..)?)?;
+    let value = data.get(start..)?;
+    let list = leading_numbers(value).or_else(|| leading(value))?;
     (kind(list) == Some(Kind::Array)).then_some(Span {
         start,
         end: start + list.len(),

@@ -10,7 +10,7 @@
 //! It does not tell answers of one request apart: of several choices the first that an event names is heard.
 
 use crate::endpoint::Endpoint;
-use crate::json::{Kind, entry, ids, items, kind, leading, text};
+use crate::json::{Kind, entry, ids, items, kind, leading, leading_numbers, text};
 use crate::keyed::{Key, Places};
 use crate::lax::integer;
 use crate::sse::Event;
@@ -210,22 +210,25 @@ impl Ear {
     }
 
     fn words(&mut self, data: &[u8], places: &Places, text_key: Key) -> Words {
-        let value = |key| places.from(data, key).and_then(leading);
+        let tokens = |key| {
+            let list = places.from(data, key)?;
+            leading_numbers(list).or_else(|| leading(list)).and_then(ids)
+        };
         let mut words = Words::default();
         if !self.introduced {
             words.head = head(data);
             self.introduced = words.head.is_some();
         }
         if places.opens(data, Key::PromptTokenIds, b'[') {
-            words.prompt_tokens = value(Key::PromptTokenIds).and_then(ids);
+            words.prompt_tokens = tokens(Key::PromptTokenIds);
         }
         if places.says(data, text_key)
-            && let Some(said) = value(text_key).and_then(text)
+            && let Some(said) = places.from(data, text_key).and_then(leading).and_then(text)
         {
             words.text = said.into_owned();
         }
         if places.opens(data, Key::TokenIds, b'[') {
-            words.tokens = value(Key::TokenIds).and_then(ids);
+            words.tokens = tokens(Key::TokenIds);
         }
         words
     }

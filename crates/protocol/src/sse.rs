@@ -121,17 +121,20 @@ impl Event {
     }
 
     /// The same event with `null` instead of these parts of its data, from the left.
-    pub(crate) fn with_nulls(&self, parts: impl Iterator<Item = Span>) -> Bytes {
+    pub(crate) fn with_nulls(&self, parts: impl Iterator<Item = Span> + Clone) -> Bytes {
+        const NULL: &[u8] = b"null";
         // The data of an event that has some on one line are bytes of it.
         let (text, offset) = match self.data {
             Data::Line(span) => (Cow::Borrowed(&self.raw[..]), span.start),
             Data::None | Data::Lines(_) => (self.data().unwrap_or_default(), 0),
         };
-        let mut changed = Vec::with_capacity(text.len());
+        // Exactly what is needed: bytes that fill their memory are shared without another allocation.
+        let size = |length: usize, part: Span| length + NULL.len() - (part.end - part.start);
+        let mut changed = Vec::with_capacity(parts.clone().fold(text.len(), size));
         let mut at = 0;
         for part in parts {
             changed.extend_from_slice(&text[at..offset + part.start]);
-            changed.extend_from_slice(b"null");
+            changed.extend_from_slice(NULL);
             at = offset + part.end;
         }
         changed.extend_from_slice(&text[at..]);
