@@ -3,7 +3,7 @@
 //! A key with its quotes and colon cannot occur inside a string of a JSON text: there its quotes are escaped. So wherever these
 //! bytes stand, at whatever depth, there is the key and nothing else. Engines write no space between a key and its colon.
 //!
-//! Cost: one pass that stops at colons; about a hundred nanoseconds for an event of some hundred bytes.
+//! Cost: one pass, eight bytes at a time, that stops at colons; about a hundred nanoseconds for an event of some hundred bytes.
 
 /// A key that is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,22 +58,42 @@ pub(crate) struct Places([Option<std::num::NonZero<usize>>; KEYS]);
 impl Places {
     /// Looks for all keys.
     pub(crate) fn of(text: &[u8]) -> Self {
+        const ONES: u64 = u64::MAX / 255;
+        const LOWS: u64 = ONES * 0x7f;
+        const COLONS: u64 = ONES * b':' as u64;
         let mut places = Self::default();
-        for colon in memchr::memchr_iter(b':', text) {
-            let Some((b'"', before)) = text[..colon].split_last() else {
-                continue;
-            };
-            let Some(key) = Key::ending(before) else { continue };
-            let place = &mut places.0[key as usize];
-            if place.is_none() {
-                let mut at = colon + 1;
-                while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
-                    at += 1;
-                }
-                *place = std::num::NonZero::new(at);
+        // Colons are too frequent to search for one after the other.
+        let (eights, last) = text.as_chunks::<8>();
+        for (number, eight) in eights.iter().enumerate() {
+            let word = u64::from_le_bytes(*eight) ^ COLONS;
+            // The highest bit of each byte that is zero, and of no other.
+            let mut hits = !(((word & LOWS) + LOWS) | word | LOWS);
+            while hits != 0 {
+                places.colon(text, number * 8 + (hits.trailing_zeros() / 8) as usize);
+                hits &= hits - 1;
             }
         }
+        for (number, _) in last.iter().enumerate().filter(|(_, byte)| **byte == b':') {
+            places.colon(text, text.len() - last.len() + number);
+        }
         places
+    }
+
+    /// Notes the key that stands before a colon, if it is one that matters.
+    #[inline]
+    fn colon(&mut self, text: &[u8], colon: usize) {
+        let Some((b'"', before)) = text[..colon].split_last() else {
+            return;
+        };
+        let Some(key) = Key::ending(before) else { return };
+        let place = &mut self.0[key as usize];
+        if place.is_none() {
+            let mut at = colon + 1;
+            while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
+                at += 1;
+            }
+            *place = std::num::NonZero::new(at);
+        }
     }
 
     /// Where the value of a key begins.
@@ -118,6 +138,15 @@ mod tests {
         assert_eq!(places.from(text, Key::Usage), Some(&b""[..]));
         for key in [Key::TokenIds, Key::Reasoning, Key::Text, Key::Choices] {
             assert_eq!(places.at(key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_wherever_it_stands() {
+        for before in 0..40 {
+            let text = format!("{}\"usage\":{}1", ":".repeat(before), " ".repeat(before % 3));
+            let places = Places::of(text.as_bytes());
+            assert_eq!(places.from(text.as_bytes(), Key::Usage), Some(&b"1"[..]), "{text}");
         }
     }
 
