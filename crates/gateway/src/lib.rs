@@ -25,6 +25,7 @@ mod flight;
 mod gateway;
 mod headers;
 mod lane;
+mod line;
 mod log;
 mod models;
 mod pool;
