@@ -202,7 +202,8 @@ class Vllm(Engine):
     block_size = 32
     ready_path = "/health"
 
-    def environment(self):
+    @staticmethod
+    def environment():
         return {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",

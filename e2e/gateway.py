@@ -2,11 +2,15 @@
 
     gateway.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--parts PART,..]
 
+Of parts that are not run, what was found the last time is kept.
+
 1. *cache*: the same conversations through each router, with empty caches before each. How much of the prompts came from a cache is
    what vLLM's own counters say, summed over both servers. Homing's predictions are compared with what vLLM reports of every request.
 2. *clients*: the real `openai` and `anthropic` clients, streaming and not, through Homing and directly: the same words.
 3. *kill*: streams through Homing while one of the servers is killed. Each must go on elsewhere, and be the text that an undisturbed
    server gives.
+4. *dynamo*: the conversations of the first part through Dynamo's frontend, if it is installed. Its workers are vLLM as Dynamo starts
+   it, in the version that it was made for.
 
 **Invariant:** nothing is retried by clients, so whatever fails is seen.
 """
@@ -35,6 +39,7 @@ PORT = 8320
 CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 KILLED_STREAMS, KILLED_TOKENS = 12, 160
+DYNAMO = "dynamo frontend, kv, its own workers"
 
 
 class Run:
@@ -43,7 +48,7 @@ class Run:
     def __init__(self, options):
         self.options = options
         self.engines = []
-        self.found, self.wrong = {}, []
+        self.found, self.wrong = earlier(options.result), []
 
     def start(self):
         for place in range(2):
@@ -58,6 +63,7 @@ class Run:
             engine.kill()
 
     def check(self, what, holds):
+        self.found["checks"][what] = bool(holds)
         if not holds:
             self.wrong.append(what)
 
@@ -96,13 +102,7 @@ class Run:
                 rows.append({"router": name, "not_run": str(error)})
                 continue
             try:
-                before = self.counters()
-                load = asyncio.run(conversations.converse(router.url, plan))
-                after = self.counters()
-                row = {"router": name, **load}
-                row["prompt_tokens"] = round(after[QUERIES] - before[QUERIES])
-                row["cached_tokens"] = round(after[HITS] - before[HITS])
-                row["cached_share"] = round(row["cached_tokens"] / row["prompt_tokens"], 4)
+                row = measured(name, router.url, plan, self.counters)
                 if isinstance(router, routers.Homing):
                     row["truth"] = router.truth()
                     if name == "homing":
@@ -111,7 +111,29 @@ class Run:
                 router.stop()
             rows.append(row)
             print("gateway:", json.dumps(row), flush=True)
+        rows += [row for row in self.found.get("cache", []) if row["router"] == DYNAMO]
         self.found["cache"] = rows
+        self.compare()
+
+    def dynamo(self):
+        """The same conversations through Dynamo's frontend, whose workers are its own; ours end before they start."""
+        self.stop()
+        sizes = {"cache_tokens": CACHE_TOKENS, "max_tokens": MAX_TOKENS, "block_size": Vllm.block_size}
+        try:
+            router = routers.Dynamo(self.options.engines, PORT + 100, self.options.logs, **sizes)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            row = {"router": DYNAMO, "not_run": str(error)}
+        else:
+            try:
+                count = lambda: {name: sum(metric(url, name) for url in router.metrics()) for name in (HITS, QUERIES)}
+                row = measured(DYNAMO, router.url, conversations.plan(), count)
+            finally:
+                router.stop()
+        print("gateway:", json.dumps(row), flush=True)
+        self.found["cache"] = [other for other in self.found.get("cache", []) if other["router"] != DYNAMO] + [row]
+
+    def compare(self):
+        rows = self.found["cache"]
         by_name = {row["router"]: row for row in rows if "cached_share" in row}
         ours = by_name["homing"]
         truth = ours["truth"]
@@ -176,6 +198,28 @@ class Run:
         self.check("no stream breaks", not self.found["kill"]["broken"])
         self.check("each is the undisturbed text", self.found["kill"]["equal_to_undisturbed"] == KILLED_STREAMS)
         self.check("the server takes requests again", self.found["kill"]["answered_after_restart"] == 2)
+
+
+def earlier(path):
+    """What an earlier run found."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        found = {}
+    kept = {key: found[key] for key in ("cache", "differing_requests", "clients", "kill") if key in found}
+    return {**kept, "checks": found.get("checks", {})}
+
+
+def measured(name, url, plan, counters):
+    """Lets all conversations run through a router: what clients saw, and what the servers' own counters say."""
+    before = counters()
+    row = {"router": name, **asyncio.run(conversations.converse(url, plan))}
+    after = counters()
+    row["prompt_tokens"] = round(after[QUERIES] - before[QUERIES])
+    row["cached_tokens"] = round(after[HITS] - before[HITS])
+    row["cached_share"] = round(row["cached_tokens"] / row["prompt_tokens"], 4)
+    return row
 
 
 def differing(decisions):
@@ -289,7 +333,7 @@ def main():
     parser.add_argument("--homing-version", default="unknown")
     parser.add_argument("--result", required=True)
     parser.add_argument("--logs", default="/tmp")
-    parser.add_argument("--parts", default="cache,clients,kill")
+    parser.add_argument("--parts", default="cache,clients,kill,dynamo")
     options = parser.parse_args()
     os.makedirs(options.logs, exist_ok=True)
     run = Run(options)
@@ -308,7 +352,7 @@ def main():
         "cache_tokens_each": CACHE_TOKENS,
         "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
         **run.found,
-        "wrong": run.wrong,
+        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
     }
     with open(options.result, "w", encoding="utf-8") as out:
         json.dump(result, out, indent=1)

@@ -5,13 +5,15 @@ Each router is a process of its own that listens on loopback. `homing serve` can
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
 
-from engines import MODEL
+from engines import MODEL, Vllm
 from homing import Service, wait_for
 
 START_LIMIT_S = 120.0
@@ -124,3 +126,75 @@ def vllm_router(venv, engines, port, log_dir, policy):
         *(engine.ports.url for engine in engines),
     ]
     return Process(command, port, os.path.join(log_dir, f"vllm-router-{policy}.log"))
+
+
+DYNAMO_FOLDERS = ("dynamo-vllm", "dynamo", "dynamo-deps")
+
+
+class Dynamo:
+    """Dynamo's frontend, which routes by the events of its own workers: vLLM as Dynamo starts it, because it has no way to stand
+    before others. They find each other through a folder."""
+
+    def __init__(self, folder, port, log_dir, cache_tokens, max_tokens, block_size, workers=2):
+        missing = [name for name in DYNAMO_FOLDERS if not os.path.isdir(os.path.join(folder, name))]
+        if missing:
+            raise RuntimeError(f"not installed: {', '.join(missing)}")
+        self._parts, self._metrics = [], []
+        self._kv = tempfile.mkdtemp(prefix="dynamo-kv-")
+        self._environment = {
+            "PYTHONPATH": os.pathsep.join(os.path.join(folder, name) for name in DYNAMO_FOLDERS),
+            "DYN_FILE_KV": self._kv,
+            **{name: "127.0.0.1" for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST")},
+        }
+        self._python = os.path.join(folder, "vllm", "venv", "bin", "python")
+        model = os.path.join(folder, "model", "base")
+        try:
+            for number in range(workers):
+                self._worker(number, port, log_dir, model, (cache_tokens, max_tokens, block_size))
+            command = [
+                *(self._python, "-W", "ignore", "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(port)),
+                *("--router-mode", "kv", "--kv-cache-block-size", str(block_size)),
+                *("--discovery-backend", "file", "--event-plane", "zmq"),
+            ]
+            frontend = Process(command, port, os.path.join(log_dir, "dynamo-frontend.log"), self._environment)
+            self._parts.append(frontend)
+            self.url = frontend.url
+            wait_for("both workers", lambda: self._reachable() == workers)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _worker(self, number, port, log_dir, model, sizes):
+        cache_tokens, max_tokens, block_size = sizes
+        system, events = port + 10 + number, port + 20 + number
+        config = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{events}"}
+        command = [
+            *(self._python, "-W", "ignore", "-m", "dynamo.vllm", "--model", model, "--served-model-name", MODEL),
+            *("--load-format", "dummy", "--dtype", "float32", "--enforce-eager", "--max-model-len", str(max_tokens)),
+            *("--block-size", str(block_size), "--num-gpu-blocks-override", str(cache_tokens // block_size + 1)),
+            *("--enable-prefix-caching", "--kv-events-config", json.dumps(config)),
+            *("--discovery-backend", "file", "--event-plane", "zmq"),
+        ]
+        environment = {
+            **Vllm.environment(),
+            **self._environment,
+            "DYN_SYSTEM_HOST": "127.0.0.1",
+            "DYN_SYSTEM_PORT": str(system),
+        }
+        log = os.path.join(log_dir, f"dynamo-worker-{number}.log")
+        self._parts.append(Process(command, system, log, environment, ready="/health", limit_s=300.0))
+        self._metrics.append(f"http://127.0.0.1:{system}")
+
+    def _reachable(self):
+        with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
+            health = json.loads(answer.read())
+        return sum(instance.get("endpoint") == "generate" for instance in health.get("instances", []))
+
+    def metrics(self):
+        """Where each worker's own counters are."""
+        return self._metrics
+
+    def stop(self):
+        for part in reversed(self._parts):
+            part.stop()
+        shutil.rmtree(self._kv, ignore_errors=True)

@@ -56,8 +56,10 @@ pub struct Row {
     pub metric: String,
     /// Of whom.
     pub contender: &'static str,
-    /// The figure.
+    /// The figure: the median where there were rounds.
     pub value: f64,
+    /// The lowest and the highest of several rounds.
+    pub spread: Option<(f64, f64)>,
     /// Which way is better.
     pub better: Better,
     /// For us: how many times better than the best peer, from paired rounds. `None`: as the figures say.
@@ -122,6 +124,7 @@ impl Report {
                 metric: about.metric.to_owned(),
                 contender: name,
                 value: median(figures),
+                spread: spread(figures),
                 better: about.better,
                 ratio: ratio.filter(|ratio| *name == OURS && ratio.is_finite()),
             });
@@ -201,13 +204,34 @@ impl Report {
         let mut line = String::new();
         for name in names {
             let row = self.find(section, case, metric).find(|row| row.contender == *name);
-            let figure = row.map_or_else(|| "-".to_owned(), |row| figure(row.value));
-            let _ = write!(line, "{figure:>18}");
+            let said = match row {
+                None => "-".to_owned(),
+                // There each figure is that of a few rounds of seconds, and how far they are apart is half of what it says.
+                Some(row) if section == section::GATEWAY => apart(row),
+                Some(row) => figure(row.value),
+            };
+            let _ = write!(line, "{said:>18}");
         }
         let ratio = self.compare(section, case, metric).and_then(|found| found.ratio);
         let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}x"));
         let _ = write!(line, "{ratio:>9}");
         line
+    }
+}
+
+/// The lowest and the highest of several figures.
+fn spread(figures: &[f64]) -> Option<(f64, f64)> {
+    let lowest = figures.iter().copied().min_by(f64::total_cmp)?;
+    let highest = figures.iter().copied().max_by(f64::total_cmp)?;
+    (figures.len() > 1).then_some((lowest, highest))
+}
+
+/// A figure with its spread.
+fn apart(row: &Row) -> String {
+    let value = figure(row.value);
+    match row.spread {
+        Some((lowest, highest)) => format!("{value} ({}-{})", figure(lowest), figure(highest)),
+        None => value,
     }
 }
 
@@ -268,6 +292,8 @@ fn row_json(row: &Row) -> Value {
         "metric": row.metric,
         "contender": row.contender,
         "value": row.value,
+        "lowest": row.spread.map(|(lowest, _)| lowest),
+        "highest": row.spread.map(|(_, highest)| highest),
         "better": match row.better { Better::Lower => "lower", Better::Higher => "higher" },
         "ratio": row.ratio,
     })

@@ -155,7 +155,9 @@ impl Answer {
     fn take(&mut self) -> Result<(), Failure> {
         let mut at = 0;
         if !self.begun {
-            let Some(end) = find(&self.raw, b"\r\n\r\n") else { return Ok(()) };
+            let Some(end) = find(&self.raw, b"\r\n\r\n") else {
+                return Ok(());
+            };
             if !self.raw.starts_with(b"HTTP/1.1 200") {
                 return Err(String::from_utf8_lossy(&self.raw).into());
             }

@@ -35,8 +35,6 @@ pub type Known = Arc<RwLock<Vec<Arc<[u32]>>>>;
 pub struct Job {
     /// Head and body.
     pub bytes: Arc<[u8]>,
-    /// Tokens of its prompt.
-    pub tokens: usize,
 }
 
 /// Makes requests.
@@ -119,7 +117,6 @@ impl Prompts {
         );
         let job = Job {
             bytes: [head.as_bytes(), body.as_bytes()].concat().into(),
-            tokens: tokens.len(),
         };
         known.push(tokens.into());
         Ok(job)

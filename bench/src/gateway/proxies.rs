@@ -83,7 +83,10 @@ impl Proxy {
             command.arg("--serve-tokenizer").arg(tokenizer);
         }
         for worker in workers {
-            let spec = format!("http://{},events={},model={MODEL},block-size={BLOCK}", worker.address, worker.events);
+            let spec = format!(
+                "http://{},events={},model={MODEL},block-size={BLOCK}",
+                worker.address, worker.events
+            );
             command.args(["--worker", &spec]);
         }
         let proxy = Self::start(name, command, address, Some(admin), folder)?;
@@ -103,7 +106,9 @@ impl Proxy {
     ) -> Result<Self, Failure> {
         let log = File::create(folder.join("output"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().map_err(|error| format!("{name} does not start: {error}"))?;
+        let child = command
+            .spawn()
+            .map_err(|error| format!("{name} does not start: {error}"))?;
         eprintln!("{name}: process {}, {}", child.id(), folder.display());
         let mut proxy = Self {
             name,
@@ -174,7 +179,10 @@ impl Drop for Proxy {
 /// What nginx says of itself.
 pub fn nginx_version(program: &Path) -> Result<String, Failure> {
     let said = Command::new(program).arg("-v").output().map_err(|error| {
-        format!("{} cannot be started ({error}): install nginx, or say where it is with --nginx", program.display())
+        format!(
+            "{} cannot be started ({error}): install nginx, or say where it is with --nginx",
+            program.display()
+        )
     })?;
     let said = String::from_utf8_lossy(&said.stderr).trim().to_owned();
     Ok(said.rsplit('/').next().unwrap_or_default().to_owned())
@@ -184,7 +192,10 @@ pub fn nginx_version(program: &Path) -> Result<String, Failure> {
 pub fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+    )?;
     let mut page = String::new();
     stream.read_to_string(&mut page)?;
     Ok(page)

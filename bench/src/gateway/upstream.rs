@@ -202,7 +202,11 @@ impl Worker {
             ),
             _ => return b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}".to_vec(),
         };
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{page}", page.len()).into()
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{page}",
+            page.len()
+        )
+        .into()
     }
 
     fn asked(&self, chat: bool, body: &[u8]) -> Asked {
@@ -231,7 +235,9 @@ impl Worker {
         let (mut parent, mut had, mut new) = (None, 0, Vec::new());
         let mut last = None;
         for (place, block) in prompt.chunks_exact(BLOCK).enumerate() {
-            let label = block.iter().fold(last.unwrap_or(1), |label, token| mix(label ^ u64::from(*token)));
+            let label = block
+                .iter()
+                .fold(last.unwrap_or(1), |label, token| mix(label ^ u64::from(*token)));
             last = Some(label);
             if cache.blocks.insert(label) {
                 new.push(EngineHash::Unsigned(label));
@@ -250,7 +256,9 @@ impl Worker {
 
     /// Tells of a block of an answer, as an engine does when it is full. Its name.
     fn generated(&self, seed: u64, parent: Option<u64>) -> Option<u64> {
-        let tokens: Vec<u32> = (0..BLOCK as u64).map(|place| (mix(seed + place) % 100_000) as u32).collect();
+        let tokens: Vec<u32> = (0..BLOCK as u64)
+            .map(|place| (mix(seed + place) % 100_000) as u32)
+            .collect();
         let label = mix(seed ^ parent.unwrap_or(1));
         let hashes = vec![EngineHash::Unsigned(label)];
         let stored = EngineStored::plain(parent.map(EngineHash::Unsigned), hashes, tokens, BLOCK as u32);
@@ -260,8 +268,7 @@ impl Worker {
     }
 
     async fn answer(&self, stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
-        const HEAD: &[u8] =
-            b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\nserver: uvicorn\r\n\
+        const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\nserver: uvicorn\r\n\
               content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(HEAD).await?;
         if asked.chat {
@@ -381,7 +388,10 @@ fn chunk(event: &str) -> Vec<u8> {
 fn length(head: &str) -> usize {
     let lines = head.lines().filter_map(|line| line.split_once(':'));
     let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    lengths.next().and_then(|(_, length)| length.trim().parse().ok()).unwrap_or(0)
+    lengths
+        .next()
+        .and_then(|(_, length)| length.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// Where something stands first.

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Method, Request};
 
@@ -99,7 +98,7 @@ async fn ask(pool: &Arc<Pool>, worker: &Arc<Worker>, asked: &HeaderMap, question
         Some(line) => line,
         None => pool.dial(&worker.address).await.map_err(|error| error.to_string())?,
     };
-    let mut request = Request::new(Full::new(question));
+    let mut request = Request::new(question);
     *request.method_mut() = Method::POST;
     *request.uri_mut() = worker.target("/tokenize");
     let of_request = request.headers_mut();
@@ -109,15 +108,13 @@ async fn ask(pool: &Arc<Pool>, worker: &Arc<Worker>, asked: &HeaderMap, question
     if let Some(key) = asked.get(header::AUTHORIZATION) {
         of_request.insert(header::AUTHORIZATION, key.clone());
     }
-    let response = line.send(request).await.map_err(|error| error.to_string())?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    let head = line.send(request).await.map_err(|error| error.to_string())?;
+    let body = line.whole(LONGEST).await.map_err(|error| error.to_string())?;
     pool.put_back(worker.id, line);
-    if status.is_success() {
+    if head.status.is_success() {
         Ok(body)
     } else {
-        Err(format!("status {}", status.as_u16()))
+        Err(format!("status {}", head.status.as_u16()))
     }
 }
 

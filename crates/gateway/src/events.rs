@@ -92,31 +92,40 @@ impl Events {
     pub(crate) fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), String> {
         let size = piece.len();
         self.splitter.push(piece.clone());
-        let mut kept: Vec<Bytes> = Vec::new();
+        // What waits there already is not touched.
+        let begin = out.len();
         let (mut as_is, mut bytes) = (true, 0);
-        while let Some(event) = self.splitter.next_event().map_err(|error| error.to_string())? {
+        let ended = loop {
+            let event = match self.splitter.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error.to_string()),
+            };
             bytes += event.raw().len();
-            match self.event(&event)? {
-                Passed::Pass => kept.push(event.raw().clone()),
-                Passed::Replace(instead) => {
+            match self.event(&event) {
+                Ok(Passed::Pass) => out.push_back(event.into_raw()),
+                Ok(Passed::Replace(instead)) => {
                     as_is = false;
-                    kept.push(instead);
+                    out.push_back(instead);
                 }
-                Passed::Drop => as_is = false,
+                Ok(Passed::Drop) => as_is = false,
+                // What was said before it was heard, so it is passed on: the answer goes on behind it.
+                Err(why) => {
+                    as_is = false;
+                    break Err(why);
+                }
             }
+        };
+        if out.len() - begin > 1 {
+            let joined = if as_is && bytes == size {
+                piece
+            } else {
+                joined(out.range(begin..))
+            };
+            out.truncate(begin);
+            out.push_back(joined);
         }
-        if as_is && bytes == size && !kept.is_empty() {
-            out.push_back(piece);
-        } else if kept.len() < 2 {
-            out.extend(kept);
-        } else {
-            let mut joined = BytesMut::with_capacity(kept.iter().map(Bytes::len).sum());
-            for event in &kept {
-                joined.extend_from_slice(event);
-            }
-            out.push_back(joined.freeze());
-        }
-        Ok(())
+        ended
     }
 
     fn event(&mut self, event: &Event) -> Result<Passed, String> {
@@ -154,4 +163,12 @@ impl Events {
         }
         Ok(passed)
     }
+}
+
+fn joined<'a>(events: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+    let mut joined = BytesMut::with_capacity(events.clone().map(Bytes::len).sum());
+    for event in events {
+        joined.extend_from_slice(event);
+    }
+    joined.freeze()
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use homing_domain::{RequestId, WorkerId};
 use homing_telemetry::RequestEnd;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response};
@@ -19,7 +19,6 @@ use crate::gateway::Gateway;
 use crate::headers;
 use crate::outward::ClientKey;
 use crate::pool::Pool;
-use crate::reading::in_words;
 use crate::refusal::Refuse;
 use crate::relay::Reply;
 use crate::said::Answered;
@@ -103,7 +102,7 @@ impl Gateway {
             return Err(Refuse::wrong(400, "the request cannot be read"));
         };
         let target = head.uri.path_and_query().map_or(PATH, |target| target.as_str());
-        let mut sent = Request::new(Full::new(body.to_bytes()));
+        let mut sent = Request::new(body.to_bytes());
         *sent.method_mut() = head.method;
         *sent.uri_mut() = worker.target(target);
         *sent.headers_mut() = headers::to_worker(&head.headers, &worker.host, &id_header(id));
@@ -113,12 +112,10 @@ impl Gateway {
                 .dial(&worker.address)
                 .await
                 .map_err(|error| failed(error.to_string()))?;
-            let answer = line.send(sent).await.map_err(|error| failed(in_words(&error)))?;
-            let (head, body) = answer.into_parts();
-            let body = Limited::new(body, most).collect().await;
-            let body = body.map_err(|error| failed(format!("did not finish: {error}")))?;
+            let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;
+            let body = line.whole(most).await.map_err(|error| failed(error.to_string()))?;
             pool.put_back(worker.id, line);
-            let mut answer = Response::new(Reply::whole(body.to_bytes()));
+            let mut answer = Response::new(Reply::whole(body));
             *answer.status_mut() = head.status;
             *answer.headers_mut() = headers::to_client(&head.headers);
             answer.headers_mut().insert(headers::REQUEST_ID, id_header(id));

@@ -1,7 +1,7 @@
 //! HTTP in, engines out: `homing serve`.
 //!
 //! - [`Service`]: the whole of it, from settings to its end; start here;
-//! - `shard`: threads that carry requests; `pool`, `stall`: their connections to workers and clients;
+//! - `shard`: threads that carry requests; `pool`, `line`, `stall`: their connections to workers and clients;
 //! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
 //!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
@@ -35,6 +35,7 @@ mod headers;
 mod kept;
 mod keyring;
 mod lane;
+mod line;
 mod log;
 mod models;
 mod operators;

@@ -14,24 +14,14 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use homing_domain::WorkerId;
-use http_body_util::Full;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::http::Response;
-use hyper_util::rt::TokioIo;
 use thiserror::Error;
 
 use crate::dial::{self, Address};
+use crate::line::Line;
 
 /// Idle connections to one worker that are kept at most.
 const MOST_IDLE: usize = 1024;
-/// What is read from a worker at once, at most: what a slow client holds of an answer.
-const READ_BUFFER: usize = 32 << 10;
-
-type Sender = SendRequest<Full<Bytes>>;
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -42,21 +32,11 @@ pub(crate) enum DialError {
     Tls(#[from] homing_tls::HandshakeError),
     #[error("no connection within {0:?}")]
     Late(Duration),
-    #[error("cannot speak HTTP: {0}")]
-    Http(#[from] hyper::Error),
-}
-
-/// A connection that is in use.
-#[derive(Debug)]
-pub(crate) struct Line {
-    sender: Sender,
-    /// Whether it carried a request before.
-    pub(crate) used: bool,
 }
 
 #[derive(Debug)]
 struct Idle {
-    sender: Sender,
+    line: Line,
     since: Instant,
 }
 
@@ -82,9 +62,9 @@ impl Pool {
     pub(crate) fn take(&self, worker: WorkerId) -> Option<Line> {
         let mut idle = self.idle();
         let lines = idle.get_mut(&worker)?;
-        while let Some(Idle { sender, since }) = lines.pop() {
-            if since.elapsed() < self.keep && !sender.is_closed() {
-                return Some(Line { sender, used: true });
+        while let Some(Idle { line, since }) = lines.pop() {
+            if since.elapsed() < self.keep && line.is_free() {
+                return Some(line);
             }
         }
         None
@@ -93,28 +73,19 @@ impl Pool {
     /// A new connection.
     pub(crate) async fn dial(&self, address: &Address) -> Result<Line, DialError> {
         let stream = dial::connect(address, self.patience).await?;
-        let mut http = http1::Builder::new();
-        http.max_buf_size(READ_BUFFER).preserve_header_case(false);
-        let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(async move {
-            // Whoever waits for an answer is told of it.
-            if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection to a worker ended");
-            }
-        });
-        Ok(Line { sender, used: false })
+        Ok(Line::new(stream))
     }
 
     /// A connection is idle: all of its answer was read.
     pub(crate) fn put_back(&self, worker: WorkerId, line: Line) {
-        if self.keep.is_zero() || line.sender.is_closed() {
+        if self.keep.is_zero() || !line.is_free() {
             return;
         }
         let mut idle = self.idle();
         let lines = idle.entry(worker).or_default();
         if lines.len() < MOST_IDLE {
             lines.push(Idle {
-                sender: line.sender,
+                line,
                 since: Instant::now(),
             });
         }
@@ -124,21 +95,12 @@ impl Pool {
     pub(crate) fn sweep(&self) {
         let mut idle = self.idle();
         for lines in idle.values_mut() {
-            lines.retain(|line| line.since.elapsed() < self.keep && !line.sender.is_closed());
+            lines.retain(|idle| idle.since.elapsed() < self.keep && idle.line.is_free());
         }
         idle.retain(|_, lines| !lines.is_empty());
     }
 
     fn idle(&self) -> MutexGuard<'_, HashMap<WorkerId, Vec<Idle>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Line {
-    /// Sends a request, and waits for the head of its answer.
-    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
-        // The end of an answer can be read before the connection knows that it is free again.
-        self.sender.ready().await?;
-        self.sender.send_request(request).await
     }
 }

@@ -1,4 +1,4 @@
-//! What does an answer of a worker begin with, and how is what went wrong with one said?
+//! What does an answer of a worker begin with, and what does a whole one say?
 
 use bytes::{Bytes, BytesMut};
 use homing_protocol::{Ask, Attention, Ear, EngineError, Heard, Splitter};
@@ -32,20 +32,6 @@ pub(crate) fn begins(splitter: &mut Splitter, ear: &mut Ear, piece: Bytes) -> Be
             Err(_) => return Begins::Yes,
         }
     }
-}
-
-/// An error of a connection, with its causes.
-pub(crate) fn in_words(error: &hyper::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(this) = cause {
-        let said = this.to_string();
-        if !words.contains(&said) {
-            words = format!("{words}: {said}");
-        }
-        cause = this.source();
-    }
-    words
 }
 
 /// Pieces as one.

@@ -24,14 +24,13 @@ use homing_domain::WorkerId;
 use homing_protocol::{Elsewhere, Problem};
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use crate::account::{Account, Ending};
 use crate::events::Events;
 use crate::flight::Flight;
-use crate::pool::Line;
-use crate::reading::{in_words, is_events};
+use crate::line::Line;
+use crate::reading::is_events;
 use crate::trip::{Answer, Arriving, NoAnswer, Trip};
 
 /// The body of an answer.
@@ -91,7 +90,6 @@ enum From {
     Worker {
         /// Until all of the answer was heard.
         flight: Option<Flight>,
-        rest: Incoming,
         line: Line,
     },
     /// Another worker is being looked for.
@@ -169,10 +167,9 @@ impl Relay {
                 drop((flight, body));
                 self.from = From::Nobody;
             }
-            Arriving::Pieces { begun, rest, line } => {
+            Arriving::Pieces { begun, line } => {
                 self.from = From::Worker {
                     flight: Some(flight),
-                    rest,
                     line,
                 };
                 for piece in begun {
@@ -198,14 +195,12 @@ impl Relay {
                     let (trip, answer) = ready!(resuming.as_mut().poll(cx));
                     self.resumed(trip, answer);
                 }
-                From::Worker { rest, .. } => match Pin::new(rest).poll_frame(cx) {
-                    Poll::Ready(Some(Ok(frame))) => {
+                From::Worker { line, .. } => match line.poll_piece(cx) {
+                    Poll::Ready(Some(Ok(piece))) => {
                         self.heard = Instant::now();
-                        if let Ok(piece) = frame.into_data() {
-                            self.piece(piece);
-                        }
+                        self.piece(piece);
                     }
-                    Poll::Ready(Some(Err(error))) => self.broken(Outcome::Reset, &in_words(&error)),
+                    Poll::Ready(Some(Err(error))) => self.broken(Outcome::Reset, &error.to_string()),
                     Poll::Ready(None) => self.ended(),
                     Poll::Pending => ready!(self.wait(cx)),
                 },

@@ -16,8 +16,6 @@ use homing_domain::{RequestId, Tokens};
 use homing_protocol::{Ask, Attention, Delivery, Ear, Plan, Splitter, Wanted};
 use homing_router::{Question, Turned};
 use homing_telemetry::TryFailure;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
@@ -28,8 +26,9 @@ use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::headers;
 use crate::lane::{Booked, Lane};
-use crate::pool::{Line, Pool};
-use crate::reading::{Begins, begins, in_words, is_events, joined};
+use crate::line::Line;
+use crate::pool::Pool;
+use crate::reading::{Begins, begins, is_events, joined};
 use crate::record::{Record, Try};
 use crate::refusal::Refuse;
 use crate::truth::Feature;
@@ -86,12 +85,8 @@ pub(crate) struct Answer {
 pub(crate) enum Arriving {
     /// All of it is here.
     Whole(Bytes),
-    /// It comes in pieces; these came.
-    Pieces {
-        begun: Vec<Bytes>,
-        rest: Incoming,
-        line: Line,
-    },
+    /// It comes in pieces; these came, the others are read from the connection.
+    Pieces { begun: Vec<Bytes>, line: Line },
 }
 
 /// What came of one try.
@@ -222,10 +217,10 @@ impl Trip {
                 }
             },
         };
-        let response = loop {
+        let head = loop {
             let left = until.saturating_duration_since(Instant::now());
             match timeout(left, line.send(request())).await {
-                Ok(Ok(response)) => break response,
+                Ok(Ok(head)) => break head,
                 // The worker closed an idle connection just as we took it: that says nothing about it.
                 Ok(Err(_)) if line.used => match self.pool.dial(&worker.address).await {
                     Ok(fresh) => line = fresh,
@@ -236,7 +231,7 @@ impl Trip {
                 },
                 Ok(Err(error)) => {
                     flight.failed(Outcome::Reset);
-                    return failed(TryFailure::Broken, &in_words(&error), None);
+                    return failed(TryFailure::Broken, &error.to_string(), None);
                 }
                 Err(_) => {
                     flight.failed(Outcome::FirstByteTimeout);
@@ -244,12 +239,11 @@ impl Trip {
                 }
             }
         };
-        self.read(flight, line, response, until).await
+        self.read(flight, line, head, until).await
     }
 
     /// Reads as much of an answer as is needed to know that it is one.
-    async fn read(&self, flight: Flight, line: Line, response: hyper::Response<Incoming>, until: Instant) -> Tried {
-        let (head, mut body) = response.into_parts();
+    async fn read(&self, flight: Flight, mut line: Line, head: response::Parts, until: Instant) -> Tried {
         let streams = self.ask.delivery == Delivery::Streamed && is_events(&head.headers) && head.status.is_success();
         let most = usize::try_from(self.gateway.config.load().serve.bodies.answer).unwrap_or(usize::MAX);
         let mut begun: Vec<Bytes> = Vec::new();
@@ -258,11 +252,11 @@ impl Trip {
         let mut ear = Ear::new(self.ask.endpoint, Attention::Facts);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let frame = match timeout(left, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
+            let piece = match timeout(left, line.piece()).await {
+                Ok(Some(Ok(piece))) => piece,
                 Ok(Some(Err(error))) => {
                     flight.failed(Outcome::Reset);
-                    return failed(TryFailure::Broken, &in_words(&error), None);
+                    return failed(TryFailure::Broken, &error.to_string(), None);
                 }
                 Ok(None) if streams => {
                     flight.failed(Outcome::Reset);
@@ -274,7 +268,6 @@ impl Trip {
                     return failed(TryFailure::Silent, "did not go on with its answer", None);
                 }
             };
-            let Ok(piece) = frame.into_data() else { continue };
             size += piece.len();
             begun.push(piece.clone());
             if !streams {
@@ -283,11 +276,7 @@ impl Trip {
                     return failed(TryFailure::Broken, "answered with an error without end", None);
                 }
                 if size > most {
-                    let body = Arriving::Pieces {
-                        begun,
-                        rest: body,
-                        line,
-                    };
+                    let body = Arriving::Pieces { begun, line };
                     return Tried::Answered(Box::new(Answer { flight, head, body }));
                 }
                 continue;
@@ -295,11 +284,7 @@ impl Trip {
             match begins(&mut splitter, &mut ear, piece) {
                 Begins::NotYet => {}
                 Begins::Yes => {
-                    let body = Arriving::Pieces {
-                        begun,
-                        rest: body,
-                        line,
-                    };
+                    let body = Arriving::Pieces { begun, line };
                     return Tried::Answered(Box::new(Answer { flight, head, body }));
                 }
                 Begins::Error(error) => {
@@ -321,8 +306,8 @@ impl Trip {
     }
 
     /// The request as a worker gets it.
-    fn request(&self, worker: &Worker, dp: u16) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(self.sent.clone()));
+    fn request(&self, worker: &Worker, dp: u16) -> Request<Bytes> {
+        let mut request = Request::new(self.sent.clone());
         let target = worker.target(&self.target);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = target;

@@ -9,7 +9,7 @@ use crate::service;
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    service::run(config, async |stop| {
+    service::run(config, service::Threads::All, async |stop| {
         let agent = Agent::start(config, Arc::default()).await?;
         service::announce(agent.address()?)?;
         agent.serve(stop).await?;

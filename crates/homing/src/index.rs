@@ -11,7 +11,7 @@ use crate::service;
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(resolved: &Resolved) -> anyhow::Result<()> {
-    service::run(&resolved.config, async |stop| {
+    service::run(&resolved.config, service::Threads::All, async |stop| {
         let index = Service::start(resolved, Arc::default()).await?;
         for line in index.workers() {
             writeln!(io::stderr(), "{line}")?;

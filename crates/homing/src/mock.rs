@@ -13,7 +13,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     // Every stream is an open file, and what is allowed at first is often 1,024. Where it cannot be raised, further connections
     // wait.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
-    service::run(config, async |stop| {
+    service::run(config, service::Threads::All, async |stop| {
         let mock = Service::start(config).await?;
         let places = mock.places();
         for (number, place) in places.iter().enumerate() {

@@ -14,7 +14,7 @@ pub fn run(reader: Reader) -> anyhow::Result<()> {
     let resolved = &reader.read().context("the settings cannot be used")?;
     // Every request is two open files, and what is allowed at first is often 1,024. Where it cannot be raised, clients wait.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
-    service::run(&resolved.config, async |stop| {
+    service::run(&resolved.config, service::Threads::Few, async |stop| {
         let gateway = Service::start(resolved, Some(reader), Arc::default()).await?;
         for worker in &resolved.config.workers {
             writeln!(io::stderr(), "worker {worker}")?;

@@ -18,24 +18,36 @@ pub type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// After something ended, how long what it left behind may take to end.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How many threads the runtime of a service has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// One for each core.
+    All,
+    /// One for four cores. What carries requests has threads of its own; here every thread more is one that is woken to find
+    /// nothing to do.
+    Few,
+}
+
 /// Runs a service, which is given what tells it to stop: SIGINT or SIGTERM.
-pub fn run<F>(config: &Config, serve: impl FnOnce(Stop) -> F) -> anyhow::Result<()>
+pub fn run<F>(config: &Config, threads: Threads, serve: impl FnOnce(Stop) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
     logs::start(config.log.level, homing_config::colour(io::stderr().is_terminal()));
-    until_told(serve)
+    until_told(threads, serve)
 }
 
 /// The same for what has no logs.
-pub fn until_told<T, F>(work: impl FnOnce(Stop) -> F) -> anyhow::Result<T>
+pub fn until_told<T, F>(threads: Threads, work: impl FnOnce(Stop) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if threads == Threads::Few {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        runtime.worker_threads(cores.div_ceil(4));
+    }
+    let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         // Before anything is said, so that who reads it may send one.
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;

@@ -16,8 +16,8 @@ use bytes::Bytes;
 
 use crate::ask::{Ask, Delivery, Feature, UsageAsked};
 use crate::endpoint::Endpoint;
-use crate::json::{Kind, Span, kind, leading, quoted};
-use crate::keyed::{self, Key};
+use crate::json::{Kind, Span, kind, leading, leading_numbers, quoted};
+use crate::keyed::{Key, Places};
 use crate::migrate::Continuation;
 use crate::splice::Splice;
 use crate::sse::Event;
@@ -126,58 +126,45 @@ impl Editor {
         if (self.usage, self.tokens) == (Added::No, Added::No) {
             return Passed::Pass;
         }
-        let Some(data) = event.data() else {
+        let Some((data, places)) = event.read() else {
             return Passed::Pass;
         };
-        if self.usage == Added::Yes && is_usage_only(&data) {
+        if self.usage == Added::Yes && is_usage_only(&data, &places) {
             return Passed::Drop;
         }
         if self.tokens == Added::No {
             return Passed::Pass;
         }
-        let hidden = hide(&data);
-        if hidden.is_some() && says_nothing(&data) {
+        let mut lists = [Key::TokenIds, Key::PromptTokenIds].map(|key| list_of(key, &data, &places));
+        if lists == [None, None] {
+            return Passed::Pass;
+        }
+        if says_nothing(&data, &places) {
             return Passed::Drop;
         }
-        hidden.map_or(Passed::Pass, |data| Passed::Replace(event.with_data(&data)))
+        lists.sort_unstable_by_key(|list| list.map(|list| list.start));
+        Passed::Replace(event.with_nulls(lists.into_iter().flatten()))
     }
 }
 
 /// Whether an event has no choices, but usage.
-fn is_usage_only(data: &[u8]) -> bool {
-    keyed::USAGE.opens(data, b'{') && keyed::CHOICES.from(data).and_then(leading).is_some_and(is_empty)
+fn is_usage_only(data: &[u8], places: &Places) -> bool {
+    let choices = || places.from(data, Key::Choices).and_then(leading);
+    places.opens(data, Key::Usage, b'{') && choices().is_some_and(is_empty)
 }
 
 /// Whether it is a piece of a chat that was sent for its tokens only.
-fn says_nothing(data: &[u8]) -> bool {
-    let empty = keyed::DELTA.from(data).and_then(leading).is_some_and(is_empty);
-    empty && !keyed::FINISH_REASON.opens(data, b'"') && !keyed::USAGE.opens(data, b'{')
+fn says_nothing(data: &[u8], places: &Places) -> bool {
+    let inner = places.from(data, Key::Delta).and_then(|delta| delta.strip_prefix(b"{"));
+    let empty = inner.is_some_and(|inner| inner.trim_ascii_start().starts_with(b"}"));
+    empty && !places.opens(data, Key::FinishReason, b'"') && !places.opens(data, Key::Usage, b'{')
 }
 
-/// The data without token ids: they become null, as vLLM writes them where they were not asked for. `None` if there are none.
-fn hide(data: &[u8]) -> Option<Vec<u8>> {
-    let mut spans = [
-        list_of(&keyed::TOKEN_IDS, data),
-        list_of(&keyed::PROMPT_TOKEN_IDS, data),
-    ];
-    spans.sort_unstable_by_key(|span| span.map(|span| span.start));
-    if spans == [None, None] {
-        return None;
-    }
-    let mut hidden = Vec::with_capacity(data.len());
-    let mut at = 0;
-    for span in spans.into_iter().flatten() {
-        hidden.extend_from_slice(&data[at..span.start]);
-        hidden.extend_from_slice(b"null");
-        at = span.end;
-    }
-    hidden.extend_from_slice(&data[at..]);
-    Some(hidden)
-}
-
-fn list_of(key: &Key, data: &[u8]) -> Option<Span> {
-    let start = key.at(data)?;
-    let list = leading(data.get(start..)?)?;
+/// Where a list of tokens is.
+fn list_of(key: Key, data: &[u8], places: &Places) -> Option<Span> {
+    let start = places.at(key)?;
+    let value = data.get(start..)?;
+    let list = leading_numbers(value).or_else(|| leading(value))?;
     (kind(list) == Some(Kind::Array)).then_some(Span {
         start,
         end: start + list.len(),

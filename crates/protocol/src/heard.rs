@@ -10,8 +10,8 @@
 //! It does not tell answers of one request apart: of several choices the first that an event names is heard.
 
 use crate::endpoint::Endpoint;
-use crate::json::{Kind, entry, ids, items, kind, leading, text};
-use crate::keyed::{self, Key};
+use crate::json::{Kind, entry, ids, items, kind, leading, leading_numbers, text};
+use crate::keyed::{Key, Places};
 use crate::lax::integer;
 use crate::sse::Event;
 
@@ -136,7 +136,7 @@ impl Ear {
 
     /// What an event says.
     pub fn event(&mut self, event: &Event) -> Heard {
-        let Some(data) = event.data() else {
+        let Some((data, places)) = event.read() else {
             return Heard::default();
         };
         if event.is_done() {
@@ -146,9 +146,9 @@ impl Ear {
             };
         }
         let heard = match self.endpoint {
-            Endpoint::Messages => self.message(event, &data),
+            Endpoint::Messages => self.message(event, &data, &places),
             Endpoint::Responses => self.response(event, &data),
-            _ => self.chunk(&data),
+            _ => self.chunk(&data, &places),
         };
         self.chunks += u64::from(heard.content);
         heard
@@ -188,57 +188,62 @@ impl Ear {
     }
 
     /// A piece of a completion or a chat.
-    fn chunk(&mut self, data: &[u8]) -> Heard {
+    fn chunk(&mut self, data: &[u8], places: &Places) -> Heard {
         let chat = self.endpoint == Endpoint::ChatCompletions;
+        let value = |key| places.from(data, key).and_then(leading);
         let mut heard = Heard::default();
         if chat {
-            heard.reasoning = keyed::REASONING_CONTENT.says(data) || keyed::REASONING.says(data);
-            heard.tool =
-                keyed::TOOL_CALLS.opens(data, b'[') && !keyed::TOOL_CALLS.from(data).is_some_and(is_empty_list);
+            heard.reasoning = places.says(data, Key::ReasoningContent) || places.says(data, Key::Reasoning);
+            let calls = places.from(data, Key::ToolCalls);
+            heard.tool = calls.is_some_and(|calls| calls.starts_with(b"[") && !is_empty_list(calls));
         }
-        let text_key = if chat { &keyed::CONTENT } else { &keyed::TEXT };
-        heard.content = heard.reasoning || heard.tool || text_key.says(data);
-        if keyed::FINISH_REASON.opens(data, b'"') {
-            heard.finish = keyed::FINISH_REASON.from(data).and_then(leading).and_then(word);
+        let text_key = if chat { Key::Content } else { Key::Text };
+        heard.content = heard.reasoning || heard.tool || places.says(data, text_key);
+        if places.opens(data, Key::FinishReason, b'"') {
+            heard.finish = value(Key::FinishReason).and_then(word);
         }
-        if keyed::USAGE.opens(data, b'{') {
-            heard.usage = keyed::USAGE.from(data).and_then(leading).map(|usage| self.used(usage));
+        if places.opens(data, Key::Usage, b'{') {
+            heard.usage = value(Key::Usage).map(|usage| self.used(usage));
         }
-        if !heard.content && keyed::CHOICES.at(data).is_none() {
+        if !heard.content && places.at(Key::Choices).is_none() {
             heard.error = error_of(data);
         }
         if self.attention == Attention::Words {
-            heard.words = Some(Box::new(self.words(data, text_key)));
+            heard.words = Some(Box::new(self.words(data, places, text_key)));
         }
         heard
     }
 
-    fn words(&mut self, data: &[u8], text_key: &Key) -> Words {
+    fn words(&mut self, data: &[u8], places: &Places, text_key: Key) -> Words {
+        let tokens = |key| {
+            let list = places.from(data, key)?;
+            leading_numbers(list).or_else(|| leading(list)).and_then(ids)
+        };
         let mut words = Words::default();
         if !self.introduced {
             words.head = head(data);
             self.introduced = words.head.is_some();
         }
-        if keyed::PROMPT_TOKEN_IDS.opens(data, b'[') {
-            words.prompt_tokens = keyed::PROMPT_TOKEN_IDS.from(data).and_then(leading).and_then(ids);
+        if places.opens(data, Key::PromptTokenIds, b'[') {
+            words.prompt_tokens = tokens(Key::PromptTokenIds);
         }
-        if text_key.says(data)
-            && let Some(said) = text_key.from(data).and_then(leading).and_then(text)
+        if places.says(data, text_key)
+            && let Some(said) = places.from(data, text_key).and_then(leading).and_then(text)
         {
             words.text = said.into_owned();
         }
-        if keyed::TOKEN_IDS.opens(data, b'[') {
-            words.tokens = keyed::TOKEN_IDS.from(data).and_then(leading).and_then(ids);
+        if places.opens(data, Key::TokenIds, b'[') {
+            words.tokens = tokens(Key::TokenIds);
         }
         words
     }
 
     /// An event in Anthropic's words.
-    fn message(&mut self, event: &Event, data: &[u8]) -> Heard {
+    fn message(&mut self, event: &Event, data: &[u8], places: &Places) -> Heard {
         let mut heard = Heard::default();
         match name_of(event, data).as_ref() {
             b"content_block_delta" => {
-                let delta = keyed::DELTA.from(data).and_then(leading).unwrap_or_default();
+                let delta = places.from(data, Key::Delta).and_then(leading).unwrap_or_default();
                 match entry(delta, "type").unwrap_or_default() {
                     b"\"text_delta\"" => heard.content = entry(delta, "text").is_some_and(|text| text.len() > 2),
                     b"\"thinking_delta\"" => (heard.content, heard.reasoning) = (true, true),

@@ -199,11 +199,36 @@ pub fn text(value: &[u8]) -> Option<Cow<'_, str>> {
 
 /// The numbers of a list of token ids as it is written. `None` where anything in it is something else.
 pub fn ids(value: &[u8]) -> Option<Vec<u32>> {
+    if let Some(ids) = plain_ids(value) {
+        return Some(ids);
+    }
     let mut ids = Vec::with_capacity(value.len() / 6);
     for item in items(value)? {
         ids.push(id(item)?);
     }
     Some(ids)
+}
+
+/// The same for lists of which every part between commas is one, as nearly all are. Long prompts are read in this way.
+fn plain_ids(value: &[u8]) -> Option<Vec<u32>> {
+    let inner = value.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    let mut ids = Vec::with_capacity(inner.len() / 6 + 1);
+    for item in inner.split(|byte| *byte == b',') {
+        let item = item.trim_ascii();
+        if item.is_empty() || (item.len() > 1 && item.starts_with(b"0")) {
+            return None;
+        }
+        ids.push(id(item)?);
+    }
+    Some(ids)
+}
+
+/// The list that a text begins with, if there is no other and no string in it: a list of numbers ends with the first bracket.
+pub(crate) fn leading_numbers(text: &[u8]) -> Option<&[u8]> {
+    let end = memchr::memchr(b']', text)?;
+    let inner = text[..end].strip_prefix(b"[")?;
+    let other = memchr::memchr3(b'[', b'{', b'"', inner);
+    other.is_none().then(|| &text[..=end])
 }
 
 fn id(item: &[u8]) -> Option<u32> {

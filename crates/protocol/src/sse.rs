@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
 use crate::json::Span;
+use crate::keyed::Places;
 
 /// An event as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Event {
     raw: Bytes,
     name: Option<Span>,
     data: Data,
+    /// Where values begin in data on one line: whoever looks at an event looks for the same keys.
+    places: Places,
 }
 
 /// Where its data is.
@@ -63,7 +66,16 @@ impl Event {
                 Line::Other => {}
             }
         }
-        Self { raw, name, data }
+        let places = match data {
+            Data::Line(span) => Places::of(span.of(&raw)),
+            Data::None | Data::Lines(_) => Places::default(),
+        };
+        Self {
+            raw,
+            name,
+            data,
+            places,
+        }
     }
 
     /// All its bytes, the end included.
@@ -95,6 +107,40 @@ impl Event {
                 joined.pop();
                 Some(Cow::Owned(joined))
             }
+        }
+    }
+
+    /// Its data, and where the values of known keys begin in it.
+    pub(crate) fn read(&self) -> Option<(Cow<'_, [u8]>, Places)> {
+        let data = self.data()?;
+        let places = match data {
+            Cow::Borrowed(_) => self.places,
+            Cow::Owned(ref joined) => Places::of(joined),
+        };
+        Some((data, places))
+    }
+
+    /// The same event with `null` instead of these parts of its data, from the left.
+    pub(crate) fn with_nulls(&self, parts: impl Iterator<Item = Span> + Clone) -> Bytes {
+        const NULL: &[u8] = b"null";
+        // The data of an event that has some on one line are bytes of it.
+        let (text, offset) = match self.data {
+            Data::Line(span) => (Cow::Borrowed(&self.raw[..]), span.start),
+            Data::None | Data::Lines(_) => (self.data().unwrap_or_default(), 0),
+        };
+        // Exactly what is needed: bytes that fill their memory are shared without another allocation.
+        let size = |length: usize, part: Span| length + NULL.len() - (part.end - part.start);
+        let mut changed = Vec::with_capacity(parts.clone().fold(text.len(), size));
+        let mut at = 0;
+        for part in parts {
+            changed.extend_from_slice(&text[at..offset + part.start]);
+            changed.extend_from_slice(NULL);
+            at = offset + part.end;
+        }
+        changed.extend_from_slice(&text[at..]);
+        match self.data {
+            Data::Line(_) => changed.into(),
+            Data::None | Data::Lines(_) => event(self.name(), &changed),
         }
     }
 

@@ -17,6 +17,17 @@ pub enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Io {
+    /// Whether nothing came that nobody has read, and it is not closed. Only of use before it carries something: what came is lost.
+    pub fn is_quiet(&self) -> bool {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
 macro_rules! both {
     ($io:expr, $stream:ident => $call:expr) => {
         match $io.get_mut() {

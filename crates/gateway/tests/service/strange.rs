@@ -237,6 +237,26 @@ async fn an_engine_that_goes_silent_in_the_middle_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_engine_says_in_one_piece_with_an_error_is_passed_on() {
+    let failing = worker(|_, mut stream| async move {
+        stream.write_all(HEAD.as_bytes()).await.unwrap();
+        chunk(&mut stream, &format!("data: {}\n\n", piece("one ", None))).await;
+        let error = r#"{"error":{"message":"EngineCore is dead","code":500}}"#;
+        let both = format!("data: {}\n\ndata: {error}\n\n", piece("two ", None));
+        chunk(&mut stream, &both).await;
+        chunk(&mut stream, "").await;
+        Some(stream)
+    })
+    .await;
+    let gateway = before(&[failing], &[]).await;
+    let text = gateway.send("/v1/completions", &asked()).await.text().await.unwrap();
+    // It was heard, so whoever went on would go on behind it.
+    let (said, error) = text.split_once("\"error\"").expect("an error at the end");
+    assert!(said.contains("one ") && said.contains("two "), "{text}");
+    assert!(error.contains("EngineCore is dead"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_holds_no_engine_for_ever() {
     let endless = worker(|_, mut stream| async move {
         stream.write_all(HEAD.as_bytes()).await.unwrap();
