@@ -152,7 +152,9 @@ pub fn fresh(tenant: &str, priority: i32, quota: Quota) -> Result<Fresh, KeysPro
     let wrong = field("key", 1, "tenant", words::EXPECTED);
     fits.then_some(()).ok_or(wrong)?;
     let mut bits = [0; 32];
-    SystemRandom::new().fill(&mut bits).map_err(|_| KeysProblem::NoEntropy)?;
+    SystemRandom::new()
+        .fill(&mut bits)
+        .map_err(|_| KeysProblem::NoEntropy)?;
     let key = format!("{PREFIX}{}", hex(&bits));
     let digest = digest(key.as_bytes());
     let spec = KeySpec {
@@ -328,24 +330,24 @@ fn field(table: &'static str, number: usize, field: &'static str, expected: &'st
 impl KeySpec {
     /// The key as it stands in a file.
     pub fn to_toml(&self) -> String {
-        let mut text = format!("[[key]]\nsha256 = \"{}\"\n", hex(&self.digest));
         let quoted = |text: &str| Toml::String(text.to_owned()).to_string();
-        text.push_str(&format!("tenant = {}\n", quoted(&self.tenant)));
-        if let Some(name) = &self.name {
-            text.push_str(&format!("name = {}\n", quoted(name)));
-        }
+        let mut lines = vec![
+            "[[key]]".to_owned(),
+            format!("sha256 = \"{}\"", hex(&self.digest)),
+            format!("tenant = {}", quoted(&self.tenant)),
+        ];
+        lines.extend(self.name.as_ref().map(|name| format!("name = {}", quoted(name))));
         if self.priority != 0 {
-            text.push_str(&format!("priority = {}\n", self.priority));
+            lines.push(format!("priority = {}", self.priority));
         }
         for (name, rate) in [
             ("requests-per-minute", self.quota.requests),
             ("tokens-per-minute", self.quota.tokens),
         ] {
-            if let Some(rate) = rate {
-                text.push_str(&format!("{name} = {rate}\n"));
-            }
+            lines.extend(rate.map(|rate| format!("{name} = {rate}")));
         }
-        text
+        lines.push(String::new());
+        lines.join("\n")
     }
 }
 
@@ -390,15 +392,27 @@ mod tests {
             ("homing-sk-SECRET".to_owned(), "not TOML, in line 1"),
             ("keys = 3".to_owned(), "[[key]] and [[tenant]] only"),
             ("[[keys]]\na = 1".to_owned(), "[[key]] and [[tenant]] only"),
-            ("[[key]]\ntenant = \"a\"".to_owned(), "key 1 of the file of keys: `sha256` must be"),
-            ("[[key]]\nsha256 = \"homing-sk-SECRET\"\ntenant = \"a\"".to_owned(), "`sha256` must be the 64"),
+            (
+                "[[key]]\ntenant = \"a\"".to_owned(),
+                "key 1 of the file of keys: `sha256` must be",
+            ),
+            (
+                "[[key]]\nsha256 = \"homing-sk-SECRET\"\ntenant = \"a\"".to_owned(),
+                "`sha256` must be the 64",
+            ),
             (format!("[[key]]\nsha256 = \"{digest}\""), "`tenant` must be"),
             (format!("{good}key = \"SECRET\""), "has a field that there is not"),
             (format!("{good}priority = \"SECRET\""), "`priority` must be"),
-            (format!("{good}requests-per-minute = 0"), "`requests-per-minute` must be"),
+            (
+                format!("{good}requests-per-minute = 0"),
+                "`requests-per-minute` must be",
+            ),
             (format!("{good}tokens-per-minute = -1"), "`tokens-per-minute` must be"),
             (format!("{good}{good}"), "key 2 of the file of keys was there before"),
-            ("[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"".to_owned(), "tenant 2 of"),
+            (
+                "[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"".to_owned(),
+                "tenant 2 of",
+            ),
             ("[[tenant]]\nname = \"a b\"".to_owned(), "`name` must be"),
         ] {
             let said = parse(&text).expect_err(&text).to_string();

@@ -143,7 +143,13 @@ mod tests {
 
     #[test]
     fn what_can_be_guessed_or_not_be_sent_is_no_secret() {
-        for bad in ["", "short", "with a space in its middle", "with\r\na-line-break-inside", "fünfzehn-Zeichen!"] {
+        for bad in [
+            "",
+            "short",
+            "with a space in its middle",
+            "with\r\na-line-break-inside",
+            "fünfzehn-Zeichen!",
+        ] {
             assert!(SecretText::new(bad).is_none(), "{bad:?}");
         }
         assert_eq!(Secret::parse("none"), Some(Secret::None));

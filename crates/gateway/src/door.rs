@@ -25,8 +25,8 @@ const FAREWELLS: usize = 64;
 const FAREWELL: Duration = Duration::from_millis(500);
 /// What they are told.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
-    content-length: 117\r\n\r\n\
-    {\"error\":{\"message\":\"there are too many connections\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}       \r\n";
+    content-length: 112\r\n\r\n\
+    {\"error\":{\"message\":\"there are too many connections\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}\n";
 
 /// The door of one listener.
 #[derive(Debug)]
@@ -107,7 +107,12 @@ impl Door {
     }
 
     /// Agrees upon TLS, if it is spoken, and guards what comes.
-    pub(crate) async fn open<W>(&self, stream: TcpStream, watch: &Arc<Watch>, wrap: impl FnOnce(Io) -> W) -> Option<Guard<W>>
+    pub(crate) async fn open<W>(
+        &self,
+        stream: TcpStream,
+        watch: &Arc<Watch>,
+        wrap: impl FnOnce(Io) -> W,
+    ) -> Option<Guard<W>>
     where
         W: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
@@ -117,7 +122,11 @@ impl Door {
                 Ok(io) => io,
                 Err(error) => {
                     tracing::debug!(%error, "a connection is not taken");
-                    self.metrics.gateway.refused_connections.of(TurnedAway::Handshake).add(1);
+                    self.metrics
+                        .gateway
+                        .refused_connections
+                        .of(TurnedAway::Handshake)
+                        .add(1);
                     return None;
                 }
             },
@@ -193,7 +202,11 @@ mod tests {
     fn what_is_said_at_the_door_is_as_long_as_it_says() {
         let text = std::str::from_utf8(FULL).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+        assert!(
+            head.contains(&format!("content-length: {}", body.len())),
+            "{}",
+            body.len()
+        );
         let said: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(said["error"]["code"], 503);
     }

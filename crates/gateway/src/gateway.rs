@@ -140,7 +140,11 @@ impl Gateway {
         key: Option<Arc<Key>>,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
-        let for_us = if key.is_some() { ClientKey::Ours } else { ClientKey::Theirs };
+        let for_us = if key.is_some() {
+            ClientKey::Ours
+        } else {
+            ClientKey::Theirs
+        };
         self.outward.prepare(&mut head.headers, for_us);
         let target = head
             .uri

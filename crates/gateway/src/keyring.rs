@@ -295,14 +295,22 @@ mod tests {
             },
         };
         let mut keys = Keys {
-            keys: vec![spec("one", "acme", LIMITED), spec("two", "acme", LIMITED), spec("x", "other", LIMITED)],
+            keys: vec![
+                spec("one", "acme", LIMITED),
+                spec("two", "acme", LIMITED),
+                spec("x", "other", LIMITED),
+            ],
             tenants: vec![tenant],
         };
         ring.set(&keys);
         let now = Instant::now();
         let begin = |key: &str| known(&ring, key).unwrap().begin(now).is_ok();
         assert_eq!([begin("one"), begin("one"), begin("one")], [true, true, false]);
-        assert_eq!([begin("two"), begin("two")], [true, false], "three of the tenant are used");
+        assert_eq!(
+            [begin("two"), begin("two")],
+            [true, false],
+            "three of the tenant are used"
+        );
         assert_eq!([begin("x"), begin("x")], [true, true]);
         keys.keys.pop();
         ring.set(&keys);
@@ -310,7 +318,11 @@ mod tests {
         assert!(!begin("one") && !begin("two"));
         let refuse = known(&ring, "one").unwrap().begin(now).unwrap_err();
         assert_eq!((refuse.problem.status, refuse.limit), (429, Some(Limit::Requests)));
-        assert!(refuse.retry_after_seconds().is_some_and(|seconds| (1..=60).contains(&seconds)));
+        assert!(
+            refuse
+                .retry_after_seconds()
+                .is_some_and(|seconds| (1..=60).contains(&seconds))
+        );
     }
 
     #[test]
@@ -338,7 +350,10 @@ mod tests {
         let mut gone = Tab::open(key.clone(), 40).unwrap();
         gone.close(RequestEnd::Cancelled, None, 500);
         assert!(Tab::open(key.clone(), 1).is_err());
-        assert!(key.unwrap().begin(Instant::now()).is_err(), "who has no tokens begins nothing");
+        assert!(
+            key.unwrap().begin(Instant::now()).is_err(),
+            "who has no tokens begins nothing"
+        );
     }
 
     #[test]

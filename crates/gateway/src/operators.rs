@@ -159,7 +159,10 @@ impl Operators {
         if let Some(fault) = watch.fault(request.method()) {
             return said(fault.status(), fault.message());
         }
-        match self.tokens.allow(request.method(), request.uri().path(), request.headers()) {
+        match self
+            .tokens
+            .allow(request.method(), request.uri().path(), request.headers())
+        {
             Ok(()) => match TowerToHyperService::new(self.routes).call(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -181,7 +184,10 @@ impl Operators {
             }
             Denied::Elsewhere => {
                 unauthorized.of(Asker::Operator).add(1);
-                (403, "requests from pages of other places are not answered without a token")
+                (
+                    403,
+                    "requests from pages of other places are not answered without a token",
+                )
             }
         };
         let mut response = said(status, message);

@@ -76,7 +76,11 @@ mod tests {
 
     #[test]
     fn a_clients_key_stays_here_and_ours_goes_out() {
-        let asked = [("authorization", "Bearer theirs"), ("x-api-key", "theirs"), ("x-a", "1")];
+        let asked = [
+            ("authorization", "Bearer theirs"),
+            ("x-api-key", "theirs"),
+            ("x-a", "1"),
+        ];
         let ours = SecretText::new("engine-key-of-the-fleet").unwrap();
         for (outward, key, expected) in [
             (Outward::default(), ClientKey::Theirs, &asked[..]),

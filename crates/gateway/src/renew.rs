@@ -49,8 +49,12 @@ impl Renewal {
             _ => None,
         };
         let tokens = Arc::new(Tokens::default());
-        tokens.operators.store(read("serve.admin-token", &security.admin_token)?);
-        tokens.workers.store(read("serve.register-token", &security.register_token)?);
+        tokens
+            .operators
+            .store(read("serve.admin-token", &security.admin_token)?);
+        tokens
+            .workers
+            .store(read("serve.register-token", &security.register_token)?);
         Ok(Self {
             keys,
             operators: security.admin_token.clone(),

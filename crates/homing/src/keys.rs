@@ -17,7 +17,9 @@ pub fn command() -> Command {
         arg.value_parser(value_parser!(u64).range(1..=1 << 40)).help(help)
     };
     let new = Command::new("new")
-        .about("Make an API key, show it once, and print the table that stands for it in the file of keys (`serve.keys`)")
+        .about(
+            "Make an API key, show it once, and print the table that stands for it in the file of keys (`serve.keys`)",
+        )
         .arg(
             Arg::new("tenant")
                 .long("tenant")

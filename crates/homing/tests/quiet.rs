@@ -109,7 +109,9 @@ fn ask(address: &str, first: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(GUARD)).expect("it can be set");
     let length = body.len();
-    let request = format!("{first} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}");
+    let request = format!(
+        "{first} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).expect("it takes requests");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("it answers");
@@ -122,11 +124,14 @@ fn status(answer: &str) -> &str {
 
 /// Bodies in which the marker stands wherever a prompt can.
 fn bodies(model: &str) -> Vec<(&'static str, String)> {
-    let chat = |message: &str, more: &str| format!(r#"{{"model":"{model}","max_tokens":4,"messages":[{message}]{more}}}"#);
+    let chat =
+        |message: &str, more: &str| format!(r#"{{"model":"{model}","max_tokens":4,"messages":[{message}]{more}}}"#);
     let user = format!(r#"{{"role":"user","content":"{PROMPT}"}}"#);
     let odd_role = format!(r#"{{"role":"{PROMPT}","content":"x"}}"#);
     let odd_part = format!(r#"{{"role":"user","content":[{{"type":"{PROMPT}","{PROMPT}":1}}]}}"#);
-    let picture = format!(r#"{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{PROMPT}"}}}}]}}"#);
+    let picture = format!(
+        r#"{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{PROMPT}"}}}}]}}"#
+    );
     let tool = format!(r#","tools":[{{"type":"function","function":{{"name":"{PROMPT}","description":"{PROMPT}"}}}}]"#);
     vec![
         ("/v1/chat/completions", chat(&user, "")),
@@ -135,19 +140,40 @@ fn bodies(model: &str) -> Vec<(&'static str, String)> {
         ("/v1/chat/completions", chat(&odd_role, "")),
         ("/v1/chat/completions", chat(&odd_part, "")),
         ("/v1/chat/completions", chat(&picture, "")),
-        ("/v1/chat/completions", chat(&user, &format!(r#","{PROMPT}":"{PROMPT}""#))),
-        ("/v1/completions", format!(r#"{{"model":"{model}","prompt":"{PROMPT}","max_tokens":4}}"#)),
-        ("/v1/completions", format!(r#"{{"model":"{model}","prompt":"{PROMPT}","stream":true}}"#)),
-        ("/v1/completions", format!(r#"{{"model":"{model}","prompt":["{PROMPT}","{PROMPT}"],"suffix":"{PROMPT}"}}"#)),
+        (
+            "/v1/chat/completions",
+            chat(&user, &format!(r#","{PROMPT}":"{PROMPT}""#)),
+        ),
+        (
+            "/v1/completions",
+            format!(r#"{{"model":"{model}","prompt":"{PROMPT}","max_tokens":4}}"#),
+        ),
+        (
+            "/v1/completions",
+            format!(r#"{{"model":"{model}","prompt":"{PROMPT}","stream":true}}"#),
+        ),
+        (
+            "/v1/completions",
+            format!(r#"{{"model":"{model}","prompt":["{PROMPT}","{PROMPT}"],"suffix":"{PROMPT}"}}"#),
+        ),
         ("/v1/messages", chat(&user, &format!(r#","system":"{PROMPT}""#))),
-        ("/v1/responses", format!(r#"{{"model":"{model}","input":"{PROMPT}","instructions":"{PROMPT}"}}"#)),
+        (
+            "/v1/responses",
+            format!(r#"{{"model":"{model}","input":"{PROMPT}","instructions":"{PROMPT}"}}"#),
+        ),
         ("/v1/embeddings", format!(r#"{{"model":"{model}","input":"{PROMPT}"}}"#)),
         ("/tokenize", format!(r#"{{"model":"{model}","prompt":"{PROMPT}"}}"#)),
         // What cannot be read.
         ("/v1/completions", format!(r#"{{"model":"{model}","prompt":"{PROMPT}"#)),
         ("/v1/completions", format!(r#"{{"model":"{model}","prompt":{PROMPT}}}"#)),
-        ("/v1/completions", format!(r#"{{"model":"{model}","max_tokens":"{PROMPT}","prompt":"{PROMPT}"}}"#)),
-        ("/v1/chat/completions", format!(r#"{{"model":"{model}","messages":"{PROMPT}"}}"#)),
+        (
+            "/v1/completions",
+            format!(r#"{{"model":"{model}","max_tokens":"{PROMPT}","prompt":"{PROMPT}"}}"#),
+        ),
+        (
+            "/v1/chat/completions",
+            format!(r#"{{"model":"{model}","messages":"{PROMPT}"}}"#),
+        ),
         ("/v1/chat/completions", PROMPT.to_owned()),
     ]
 }
@@ -166,13 +192,26 @@ fn neither_prompts_nor_keys_are_written_or_told() {
     fs::write(&keys, format!("{table}\n{own}")).expect("a file of keys");
     let fresh = String::from_utf8(made.stderr).expect("text");
     let fresh = fresh.trim().rsplit(' ').next().expect("the key").to_owned();
-    assert!(fresh.starts_with("homing-sk-") && !table.contains(&fresh), "{fresh} {table}");
+    assert!(
+        fresh.starts_with("homing-sk-") && !table.contains(&fresh),
+        "{fresh} {table}"
+    );
 
     let token = file("token");
     fs::write(&token, format!("operators-{SECRET}\n")).expect("a file of the token");
     let (engine_errors, errors, log) = (file("mock.err"), file("serve.err"), file("requests.jsonl"));
     let _ = fs::remove_file(&log);
-    let mock = ["mock", "--port", "0", "--model", "tiny", "--answer-tokens", "0", "--speedup", "1000"];
+    let mock = [
+        "mock",
+        "--port",
+        "0",
+        "--model",
+        "tiny",
+        "--answer-tokens",
+        "0",
+        "--speedup",
+        "1000",
+    ];
     let (_engine, engine) = homing(&mock, &engine_errors);
     let workers = [
         format!("http://{engine},model=tiny,cache-view=approximate"),
@@ -182,9 +221,33 @@ fn neither_prompts_nor_keys_are_written_or_told() {
     let (keys, token, logged) = (path(&keys), format!("file:{}", path(&token)), path(&log));
     let engine_key = format!("engines-{SECRET}");
     let serve = [
-        "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "trace", "--keys", &keys, "--admin-token", &token,
-        "--worker-key", &engine_key, "--log", &logged, "--worker", &workers[0], "--worker", &workers[1], "--tries", "2",
-        "--health-failures", "1000", "--health-failure-rate", "1", "--tokenize-timeout", "5s",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--log-level",
+        "trace",
+        "--keys",
+        &keys,
+        "--admin-token",
+        &token,
+        "--worker-key",
+        &engine_key,
+        "--log",
+        &logged,
+        "--worker",
+        &workers[0],
+        "--worker",
+        &workers[1],
+        "--tries",
+        "2",
+        "--health-failures",
+        "1000",
+        "--health-failure-rate",
+        "1",
+        "--tokenize-timeout",
+        "5s",
     ];
     let (mut gateway, address) = homing(&serve, &errors);
     let told = || fs::read_to_string(&errors).unwrap_or_default();
@@ -201,35 +264,72 @@ fn neither_prompts_nor_keys_are_written_or_told() {
     let mut statuses = Vec::new();
     for model in ["tiny", "parrot"] {
         for (target, body) in bodies(model) {
-            for header in [format!("authorization: Bearer {key}\r\n"), format!("x-api-key: {key}\r\n")] {
+            for header in [
+                format!("authorization: Bearer {key}\r\n"),
+                format!("x-api-key: {key}\r\n"),
+            ] {
                 let answer = ask(&address, &format!("POST {target}"), &header, &body);
                 statuses.push(status(&answer).to_owned());
             }
         }
     }
     for (first, headers) in [
-        ("POST /v1/completions".to_owned(), format!("authorization: Bearer wrong-{SECRET}\r\n")),
-        ("POST /v1/completions".to_owned(), format!("authorization: Basic {SECRET}\r\n")),
-        (format!("GET /v1/{PROMPT}?key={SECRET}"), format!("x-api-key: {key}\r\n")),
-        (format!("POST /v1/completions?prompt={PROMPT}"), format!("x-api-key: {fresh}\r\ncookie: {SECRET}\r\n")),
-        ("POST /v1/completions".to_owned(), format!("x-api-key: {key}\r\nx-odd: {PROMPT}\r\n folded: {SECRET}\r\n")),
+        (
+            "POST /v1/completions".to_owned(),
+            format!("authorization: Bearer wrong-{SECRET}\r\n"),
+        ),
+        (
+            "POST /v1/completions".to_owned(),
+            format!("authorization: Basic {SECRET}\r\n"),
+        ),
+        (
+            format!("GET /v1/{PROMPT}?key={SECRET}"),
+            format!("x-api-key: {key}\r\n"),
+        ),
+        (
+            format!("POST /v1/completions?prompt={PROMPT}"),
+            format!("x-api-key: {fresh}\r\ncookie: {SECRET}\r\n"),
+        ),
+        (
+            "POST /v1/completions".to_owned(),
+            format!("x-api-key: {key}\r\nx-odd: {PROMPT}\r\n folded: {SECRET}\r\n"),
+        ),
     ] {
         let body = format!(r#"{{"model":"tiny","prompt":"{PROMPT}","max_tokens":2}}"#);
         statuses.push(status(&ask(&address, &first, &headers, &body)).to_owned());
     }
     for wanted in ["200", "400", "401", "404", "500"] {
-        assert!(statuses.iter().any(|found| found == wanted), "no {wanted} among {statuses:?}");
+        assert!(
+            statuses.iter().any(|found| found == wanted),
+            "no {wanted} among {statuses:?}"
+        );
     }
-    ask(&admin, "GET /metrics", &format!("authorization: Bearer wrong-{SECRET}\r\n"), "");
+    ask(
+        &admin,
+        "GET /metrics",
+        &format!("authorization: Bearer wrong-{SECRET}\r\n"),
+        "",
+    );
 
     let mut outputs = Vec::new();
-    for target in ["/metrics", "/admin/fleet", "/admin/decisions?limit=1000", "/admin/workers"] {
+    for target in [
+        "/metrics",
+        "/admin/fleet",
+        "/admin/decisions?limit=1000",
+        "/admin/workers",
+    ] {
         let answer = ask(&admin, &format!("GET {target}"), &operator, "");
         assert_eq!(status(&answer), "200", "{target}: {answer}");
         outputs.push((target, answer));
     }
-    assert!(outputs[2].1.contains("said that it failed"), "the engine's words are kept back: {}", outputs[2].1);
-    let ended = Command::new("kill").args(["-TERM", &gateway.0.id().to_string()]).status();
+    assert!(
+        outputs[2].1.contains("said that it failed"),
+        "the engine's words are kept back: {}",
+        outputs[2].1
+    );
+    let ended = Command::new("kill")
+        .args(["-TERM", &gateway.0.id().to_string()])
+        .status();
     assert!(ended.expect("signals can be sent").success());
     gateway.0.wait().expect("it is our child");
     outputs.push(("standard error", told()));
@@ -238,7 +338,9 @@ fn neither_prompts_nor_keys_are_written_or_told() {
     assert!(outputs[5].1.lines().count() > 3, "requests are logged");
     for (place, text) in outputs {
         for secret in [PROMPT, SECRET, &fresh] {
-            let found = text.find(secret).map(|at| text[at.saturating_sub(200)..].chars().take(400).collect::<String>());
+            let found = text
+                .find(secret)
+                .map(|at| text[at.saturating_sub(200)..].chars().take(400).collect::<String>());
             assert_eq!(found, None, "{secret} is in {place}");
         }
     }
@@ -251,9 +353,18 @@ fn sha256(bytes: &[u8]) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .expect("there is a tool for digests");
-    tool.stdin.take().expect("its input is ours").write_all(bytes).expect("it reads");
+    tool.stdin
+        .take()
+        .expect("its input is ours")
+        .write_all(bytes)
+        .expect("it reads");
     let output = tool.wait_with_output().expect("it ends");
-    String::from_utf8(output.stdout).expect("text").split(' ').next().expect("a digest").to_owned()
+    String::from_utf8(output.stdout)
+        .expect("text")
+        .split(' ')
+        .next()
+        .expect("a digest")
+        .to_owned()
 }
 
 #[test]
@@ -270,17 +381,38 @@ fn keys_are_made_and_written_where_they_are_wanted() {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         (output.status.success(), text(output.stdout), text(output.stderr))
     };
-    let (made, key, errors) = make(&["--tenant", "acme", "--file", path, "--requests-per-minute", "60", "--priority", "-2", "--name", "ci"]);
+    let (made, key, errors) = make(&[
+        "--tenant",
+        "acme",
+        "--file",
+        path,
+        "--requests-per-minute",
+        "60",
+        "--priority",
+        "-2",
+        "--name",
+        "ci",
+    ]);
     assert!(made, "{errors}");
     let (made, second, _) = make(&["--tenant", "other", "--file", path]);
     assert!(made && second != key);
     let written = fs::read_to_string(path).expect("it was written");
     assert_eq!(written.matches("[[key]]").count(), 2);
-    for part in ["tenant = \"acme\"", "requests-per-minute = 60", "priority = -2", "name = \"ci\"", &sha256(key.trim().as_bytes())] {
+    for part in [
+        "tenant = \"acme\"",
+        "requests-per-minute = 60",
+        "priority = -2",
+        "name = \"ci\"",
+        &sha256(key.trim().as_bytes()),
+    ] {
         assert!(written.contains(part), "{part} is missing in {written}");
     }
     assert!(!written.contains(key.trim()));
-    for wrong in [&["--tenant", "a b"][..], &[], &["--tenant", "a", "--requests-per-minute", "0"]] {
+    for wrong in [
+        &["--tenant", "a b"][..],
+        &[],
+        &["--tenant", "a", "--requests-per-minute", "0"],
+    ] {
         let (made, out, _) = make(wrong);
         assert!(!made && out.is_empty(), "{wrong:?}");
     }
@@ -289,9 +421,25 @@ fn keys_are_made_and_written_where_they_are_wanted() {
 #[test]
 fn it_says_what_to_do_where_it_must_not_start() {
     for (arguments, words) in [
-        (&["--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0"][..], "homing keys new --tenant NAME"),
-        (&["--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"], "HOMING_SERVE_ADMIN_TOKEN"),
-        (&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--admin-token", "short"], "serve.admin-token"),
+        (
+            &["--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0"][..],
+            "homing keys new --tenant NAME",
+        ),
+        (
+            &["--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"],
+            "HOMING_SERVE_ADMIN_TOKEN",
+        ),
+        (
+            &[
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--admin-token",
+                "short",
+            ],
+            "serve.admin-token",
+        ),
         (&["--tls-cert", "a.pem"], "serve.tls-key"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_homing"))
@@ -300,7 +448,10 @@ fn it_says_what_to_do_where_it_must_not_start() {
             .output()
             .expect("the binary was built for this test");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{arguments:?}: {said}"
+        );
         assert!(!said.contains("short"), "{said}");
     }
 }

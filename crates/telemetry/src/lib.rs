@@ -21,7 +21,8 @@ pub mod reference;
 
 pub use declare::{Declaration, MetricKind};
 pub use labels::{
-    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
+    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource, TryFailure,
-    TurnedAway, ViewState,
+    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 

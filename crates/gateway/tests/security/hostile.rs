@@ -30,31 +30,99 @@ async fn what_can_be_read_in_two_ways_reaches_nobody() {
     let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     let length = BODY.len();
     let cases = [
-        ("both", format!("content-length: {length}\r\ntransfer-encoding: chunked\r\n"), chunked.clone()),
-        ("both, otherwise", "transfer-encoding: chunked\r\ncontent-length: 4\r\n".to_owned(), chunked.clone()),
-        ("two lengths", format!("content-length: {length}\r\ncontent-length: 5\r\n"), BODY.to_owned()),
-        ("one length twice", format!("content-length: {length}\r\ncontent-length: {length}\r\n"), BODY.to_owned()),
-        ("a list of lengths", format!("content-length: {length}, {length}\r\n"), BODY.to_owned()),
+        (
+            "both",
+            format!("content-length: {length}\r\ntransfer-encoding: chunked\r\n"),
+            chunked.clone(),
+        ),
+        (
+            "both, otherwise",
+            "transfer-encoding: chunked\r\ncontent-length: 4\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "two lengths",
+            format!("content-length: {length}\r\ncontent-length: 5\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "one length twice",
+            format!("content-length: {length}\r\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "a list of lengths",
+            format!("content-length: {length}, {length}\r\n"),
+            BODY.to_owned(),
+        ),
         ("a sign", format!("content-length: +{length}\r\n"), BODY.to_owned()),
         ("hexadecimal", "content-length: 0x1d\r\n".to_owned(), BODY.to_owned()),
-        ("a space before the colon", "transfer-encoding : chunked\r\n".to_owned(), chunked.clone()),
-        ("a tab in the name", "transfer-\tencoding: chunked\r\n".to_owned(), chunked.clone()),
-        ("another encoding", "transfer-encoding: gzip, chunked\r\n".to_owned(), chunked.clone()),
-        ("an encoding twice", "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n".to_owned(), chunked.clone()),
-        ("an odd encoding", "transfer-encoding: \x0bchunked\r\n".to_owned(), chunked.clone()),
-        ("a continued line", format!("content-length: {length}\r\nx: a\r\n transfer-encoding: chunked\r\n"), BODY.to_owned()),
-        ("a bare line feed", format!("x: a\ncontent-length: {length}\r\n"), BODY.to_owned()),
-        ("a bare carriage return", format!("x: a\rcontent-length: 3\r\ncontent-length: {length}\r\n"), BODY.to_owned()),
-        ("a zero byte", format!("x: a\0b\r\ncontent-length: {length}\r\n"), BODY.to_owned()),
-        ("two hosts", format!("host: other\r\ncontent-length: {length}\r\n"), BODY.to_owned()),
-        ("no colon", format!("content-length {length}\r\ncontent-length: {length}\r\n"), BODY.to_owned()),
+        (
+            "a space before the colon",
+            "transfer-encoding : chunked\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "a tab in the name",
+            "transfer-\tencoding: chunked\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "another encoding",
+            "transfer-encoding: gzip, chunked\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "an encoding twice",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "an odd encoding",
+            "transfer-encoding: \x0bchunked\r\n".to_owned(),
+            chunked.clone(),
+        ),
+        (
+            "a continued line",
+            format!("content-length: {length}\r\nx: a\r\n transfer-encoding: chunked\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "a bare line feed",
+            format!("x: a\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "a bare carriage return",
+            format!("x: a\rcontent-length: 3\r\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "a zero byte",
+            format!("x: a\0b\r\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "two hosts",
+            format!("host: other\r\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
+        (
+            "no colon",
+            format!("content-length {length}\r\ncontent-length: {length}\r\n"),
+            BODY.to_owned(),
+        ),
     ];
     let count = cases.len() as u64;
     for (what, headers, body) in cases {
         let bytes = [post(&headers, &body), HIDDEN.as_bytes().to_vec()].concat();
         let answer = exchange(&gateway.url, &bytes).await;
         assert_eq!(status(&answer), 400, "{what}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{what}: what follows is not answered: {answer}");
+        assert_eq!(
+            answer.matches("HTTP/1.1").count(),
+            1,
+            "{what}: what follows is not answered: {answer}"
+        );
         let said: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
         assert_eq!(said["error"]["type"], "BadRequestError", "{what}: {answer}");
     }
@@ -81,15 +149,26 @@ async fn chunks_that_are_none_reach_nobody_and_good_ones_arrive_whole() {
     }
     assert_eq!(worker.seen(), [""; 0]);
     let (one, two) = BODY.split_at(7);
-    let body = format!("{:x}\r\n{one}\r\n{:x};ext=1\r\n{two}\r\n0\r\n\r\n{HIDDEN}", one.len(), two.len());
+    let body = format!(
+        "{:x}\r\n{one}\r\n{:x};ext=1\r\n{two}\r\n0\r\n\r\n{HIDDEN}",
+        one.len(),
+        two.len()
+    );
     let answer = exchange(&gateway.url, &post("transfer-encoding: chunked\r\n", &body)).await;
     assert_eq!(status(&answer), 200, "{answer}");
-    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "what follows a body in chunks is not read: {answer}");
+    assert_eq!(
+        answer.matches("HTTP/1.1").count(),
+        1,
+        "what follows a body in chunks is not read: {answer}"
+    );
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
     let seen = worker.seen();
     assert_eq!(seen.len(), 1, "{seen:?}");
     let sent = seen[0].to_lowercase();
-    assert!(sent.contains(&format!("content-length: {length}")) && !sent.contains("transfer-encoding"), "{sent}");
+    assert!(
+        sent.contains(&format!("content-length: {length}")) && !sent.contains("transfer-encoding"),
+        "{sent}"
+    );
     assert!(seen[0].ends_with(BODY), "{sent}");
 }
 
@@ -116,7 +195,11 @@ async fn requests_one_after_the_other_in_one_piece_are_answered_in_their_order()
     let statuses: Vec<u16> = found.iter().map(|answer| status(answer)).collect();
     assert_eq!(statuses, [200, 200, 200, 400]);
     assert_eq!(all(&mut stream).await, "");
-    let lengths: Vec<usize> = worker.seen().iter().map(|request| request.matches('y').count()).collect();
+    let lengths: Vec<usize> = worker
+        .seen()
+        .iter()
+        .map(|request| request.matches('y').count())
+        .collect();
     assert_eq!(lengths, [1, 51, 101], "the y of `tiny` and those of the prompt");
 }
 
@@ -135,13 +218,29 @@ async fn headers_of_the_connection_and_our_own_stay_here() {
     assert_eq!(status(&answers(&mut stream, 1).await[0]), 200);
     let seen = worker.seen();
     let sent = seen[0].to_lowercase();
-    for gone in ["x-private", "keep-alive", "te:", "proxy-authorization", "upgrade", "x-homing", "of-the-client", "connection"] {
+    for gone in [
+        "x-private",
+        "keep-alive",
+        "te:",
+        "proxy-authorization",
+        "upgrade",
+        "x-homing",
+        "of-the-client",
+        "connection",
+    ] {
         assert!(!sent.contains(gone), "{gone} in {sent}");
     }
-    for there in ["x-custom: 2", "authorization: bearer key-of-the-engines", "x-request-id: "] {
+    for there in [
+        "x-custom: 2",
+        "authorization: bearer key-of-the-engines",
+        "x-request-id: ",
+    ] {
         assert!(sent.contains(there), "{there} is missing in {sent}");
     }
-    let asked = worker.everything().into_iter().find(|request| request.starts_with("GET /v1/models"));
+    let asked = worker
+        .everything()
+        .into_iter()
+        .find(|request| request.starts_with("GET /v1/models"));
     let asked = asked.unwrap().to_lowercase();
     assert!(asked.contains("authorization: bearer key-of-the-engines"), "{asked}");
 }
@@ -166,17 +265,32 @@ async fn hints_with_line_breaks_break_no_line() {
         assert!(!request.contains("LEFT OVER"), "{request}");
     }
     // In a header it cannot even be said.
-    let bytes = post(&format!("x-homing-session: a\rb\r\ncontent-length: {}\r\n", BODY.len()), BODY);
+    let bytes = post(
+        &format!("x-homing-session: a\rb\r\ncontent-length: {}\r\n", BODY.len()),
+        BODY,
+    );
     assert_eq!(status(&exchange(&gateway.url, &bytes).await), 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_answers_in_two_ways_is_not_passed_on() {
     for (what, answer) in [
-        ("a continued line", "HTTP/1.1 200 OK\r\nx-a: 1\r\n x-injected: 1\r\ncontent-length: 2\r\n\r\n{}"),
-        ("two lengths", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 40\r\n\r\n{}"),
-        ("a zero byte", "HTTP/1.1 200 OK\r\nx-a: a\0b\r\ncontent-length: 2\r\n\r\n{}"),
-        ("no chunk", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n"),
+        (
+            "a continued line",
+            "HTTP/1.1 200 OK\r\nx-a: 1\r\n x-injected: 1\r\ncontent-length: 2\r\n\r\n{}",
+        ),
+        (
+            "two lengths",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 40\r\n\r\n{}",
+        ),
+        (
+            "a zero byte",
+            "HTTP/1.1 200 OK\r\nx-a: a\0b\r\ncontent-length: 2\r\n\r\n{}",
+        ),
+        (
+            "no chunk",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n",
+        ),
         ("no status", "HTTP/1.1 abc OK\r\ncontent-length: 2\r\n\r\n{}"),
     ] {
         let worker = Recorder::start(answer).await;
@@ -195,17 +309,26 @@ async fn an_engine_that_answers_in_two_ways_is_not_passed_on() {
     )
     .await;
     let gateway = before(&worker, &[]).await;
-    let response = gateway.send("/v1/completions", &json!({ "model": "tiny", "prompt": "x" })).await;
+    let response = gateway
+        .send("/v1/completions", &json!({ "model": "tiny", "prompt": "x" }))
+        .await;
     assert_eq!(response.status(), 200);
     let has = |name: &str| response.headers().contains_key(name);
     assert!(has("x-public") && !has("x-private"), "{response:?}");
-    assert_eq!(response.headers()["x-homing-served-by"], format!("http://{}", worker.address).as_str());
+    assert_eq!(
+        response.headers()["x-homing-served-by"],
+        format!("http://{}", worker.address).as_str()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_that_are_too_much_get_431_and_those_that_just_fit_are_answered() {
     let worker = Recorder::start(ANSWER).await;
-    let gateway = before(&worker, &[("serve.max-header-bytes", "8KiB"), ("serve.max-headers", "16")]).await;
+    let gateway = before(
+        &worker,
+        &[("serve.max-header-bytes", "8KiB"), ("serve.max-headers", "16")],
+    )
+    .await;
     let length = format!("content-length: {}\r\n", BODY.len());
     let long = |bytes: usize| post(&format!("x-long: {}\r\n{length}", "a".repeat(bytes)), BODY);
     let many = |count: usize| {
@@ -228,7 +351,10 @@ async fn heads_that_are_too_much_get_431_and_those_that_just_fit_are_answered() 
             let mut came = Vec::new();
             while !came.windows(4).any(|four| four == b"\r\n\r\n") {
                 use tokio::io::AsyncReadExt as _;
-                assert!(reading.read_buf(&mut came).await.unwrap() > 0, "it ends without an answer");
+                assert!(
+                    reading.read_buf(&mut came).await.unwrap() > 0,
+                    "it ends without an answer"
+                );
             }
             String::from_utf8(came).unwrap()
         };
@@ -260,13 +386,20 @@ async fn bodies_that_are_too_long_get_413() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_sends_slowly_gets_408_and_who_sends_nothing_is_closed() {
     let worker = Recorder::start(ANSWER).await;
-    let quick = [("serve.header-timeout", "300ms"), ("serve.client-idle", "600ms"), ("serve.request-timeout", "300ms")];
+    let quick = [
+        ("serve.header-timeout", "300ms"),
+        ("serve.client-idle", "600ms"),
+        ("serve.request-timeout", "300ms"),
+    ];
     let gateway = before(&worker, &quick).await;
     // A byte now and then keeps nothing open.
     let mut slow = connect(&gateway.url).await;
     let (mut reading, mut writing) = slow.split();
     let dripping = async {
-        for byte in b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-slow: yes".iter().cycle() {
+        for byte in b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-slow: yes"
+            .iter()
+            .cycle()
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
             if writing.write_all(&[*byte]).await.is_err() {
                 break;
@@ -309,7 +442,10 @@ async fn an_answer_may_take_longer_than_a_connection_may_be_idle() {
     let gateway = Gateway::before(&engines, &quick).await;
     let asked = json!({ "model": "tiny", "prompt": "x", "max_tokens": 400, "temperature": 0 });
     let events = gateway.stream("/v1/completions", &asked).await;
-    let finish = events.iter().rev().find_map(|event| event["choices"][0]["finish_reason"].as_str());
+    let finish = events
+        .iter()
+        .rev()
+        .find_map(|event| event["choices"][0]["finish_reason"].as_str());
     assert_eq!(finish, Some("length"));
 }
 
@@ -331,14 +467,21 @@ async fn more_connections_than_may_be_get_503() {
         }
         let turned = exchange(&gateway.url, &good).await;
         assert_eq!(status(&turned), 503, "{turned}");
-        assert!(turned.contains("retry-after: 1") && turned.contains("too many connections"), "{turned}");
+        assert!(
+            turned.contains("retry-after: 1") && turned.contains("too many connections"),
+            "{turned}"
+        );
         assert_eq!(refused(&gateway, why), 1);
         drop(open);
         gateway
             .wait("room", async || {
                 let mut stream = connect(&gateway.url).await;
                 let sent = stream.write_all(&good).await;
-                sent.is_ok() && answers(&mut stream, 1).await.first().is_some_and(|answer| status(answer) == 200)
+                sent.is_ok()
+                    && answers(&mut stream, 1)
+                        .await
+                        .first()
+                        .is_some_and(|answer| status(answer) == 200)
             })
             .await;
     }
@@ -348,19 +491,33 @@ async fn more_connections_than_may_be_get_503() {
 async fn bodies_that_are_no_text_or_too_deep_are_refused_and_nobody_falls_over() {
     let worker = Recorder::start(ANSWER).await;
     let gateway = before(&worker, &[]).await;
-    let deep = format!(r#"{{"model":"tiny","prompt":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-    let deep_objects = format!(r#"{{"model":"tiny","homing":{}1{}}}"#, r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
+    let deep = format!(
+        r#"{{"model":"tiny","prompt":{}1{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let deep_objects = format!(
+        r#"{{"model":"tiny","homing":{}1{}}}"#,
+        r#"{"a":"#.repeat(50_000),
+        "}".repeat(50_000)
+    );
     let wide = format!(r#"{{"model":"tiny",{}"prompt":"x"}}"#, r#""a":1,"#.repeat(50_000));
     for (what, body) in [
         ("deep lists", deep.into_bytes()),
         ("deep objects", deep_objects.into_bytes()),
         ("many fields", wide.into_bytes()),
-        ("no UTF-8 in a model", b"{\"model\":\"\xff\xfe\",\"prompt\":\"x\"}".to_vec()),
+        (
+            "no UTF-8 in a model",
+            b"{\"model\":\"\xff\xfe\",\"prompt\":\"x\"}".to_vec(),
+        ),
         ("no JSON", b"\xff\xfe\x00".to_vec()),
         ("half a surrogate", br#"{"model":"\ud800","prompt":"x"}"#.to_vec()),
         ("nothing", Vec::new()),
     ] {
-        let request = gateway.client.post(format!("{}/v1/completions", gateway.url)).body(body);
+        let request = gateway
+            .client
+            .post(format!("{}/v1/completions", gateway.url))
+            .body(body);
         let answer = request.send().await.unwrap();
         let status = answer.status().as_u16();
         assert!((400..=413).contains(&status), "{what}: {status}");
@@ -371,7 +528,8 @@ async fn bodies_that_are_no_text_or_too_deep_are_refused_and_nobody_falls_over()
     for bytes in [
         b"POST /v1/\xff\xfe HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".to_vec(),
         b"GET /v1/models/%ff%00%0d%0a HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
-        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-homing-session: \xff\xfe\r\ncontent-length: 2\r\n\r\n{}".to_vec(),
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-homing-session: \xff\xfe\r\ncontent-length: 2\r\n\r\n{}"
+            .to_vec(),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n".to_vec(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
     ] {
@@ -382,6 +540,8 @@ async fn bodies_that_are_no_text_or_too_deep_are_refused_and_nobody_falls_over()
         assert!(refused, "{found:?}");
     }
     assert_eq!(worker.seen(), [""; 0]);
-    let still = gateway.send("/v1/completions", &json!({ "model": "tiny", "prompt": "x" })).await;
+    let still = gateway
+        .send("/v1/completions", &json!({ "model": "tiny", "prompt": "x" }))
+        .await;
     assert_eq!(still.status(), 200);
 }

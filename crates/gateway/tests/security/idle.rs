@@ -55,6 +55,9 @@ async fn who_says_nothing_does_not_stay() {
     let few = (0..100).map(|_| TcpStream::connect(&address));
     let idle = futures_util::future::join_all(few).await;
     let turned = &gateway.metrics.gateway.refused_connections;
-    until("them to be closed", || turned.of(homing_telemetry::TurnedAway::HeaderTime).get() == 100).await;
+    until("them to be closed", || {
+        turned.of(homing_telemetry::TurnedAway::HeaderTime).get() == 100
+    })
+    .await;
     drop(idle);
 }

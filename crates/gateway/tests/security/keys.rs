@@ -48,7 +48,11 @@ async fn without_a_key_that_is_known_nothing_is_answered() {
     let bearer = format!("Bearer {good}");
     let wrong = format!("Bearer {bad}");
     let messages = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "x" }], "max_tokens": 2 });
-    for (path, body) in [("/v1/completions", &asked(2)), ("/v1/messages", &messages), ("/v1/nothing", &messages)] {
+    for (path, body) in [
+        ("/v1/completions", &asked(2)),
+        ("/v1/messages", &messages),
+        ("/v1/nothing", &messages),
+    ] {
         for headers in [
             &[][..],
             &[("authorization", wrong.as_str())],
@@ -67,13 +71,22 @@ async fn without_a_key_that_is_known_nothing_is_answered() {
             let kind = if path == "/v1/messages" {
                 (&said["type"], &said["error"]["type"], "error", "authentication_error")
             } else {
-                (&said["error"]["code"], &said["error"]["type"], "invalid_api_key", "AuthenticationError")
+                (
+                    &said["error"]["code"],
+                    &said["error"]["type"],
+                    "invalid_api_key",
+                    "AuthenticationError",
+                )
             };
             assert_eq!((kind.0, kind.1), (&json!(kind.2), &json!(kind.3)), "{said}");
         }
         let expected = if path == "/v1/nothing" { 404 } else { 200 };
         for headers in [[("authorization", bearer.as_str())], [("x-api-key", good)]] {
-            assert_eq!(gateway.send_with(path, body, &headers).await.status(), expected, "{path}");
+            assert_eq!(
+                gateway.send_with(path, body, &headers).await.status(),
+                expected,
+                "{path}"
+            );
         }
     }
     let unknown = gateway.metrics.gateway.unauthorized_requests.of(Asker::Client).get();
@@ -102,17 +115,27 @@ async fn workers_see_no_key_of_a_client() {
     for (settings, engine_key) in [
         (vec![("serve.keys", path.as_str())], None),
         (
-            vec![("serve.keys", path.as_str()), ("serve.worker-key", "key-of-the-engines")],
+            vec![
+                ("serve.keys", path.as_str()),
+                ("serve.worker-key", "key-of-the-engines"),
+            ],
             Some("authorization: bearer key-of-the-engines"),
         ),
-        (vec![("serve.worker-key", "key-of-the-engines")], Some("authorization: bearer key-of-the-engines")),
+        (
+            vec![("serve.worker-key", "key-of-the-engines")],
+            Some("authorization: bearer key-of-the-engines"),
+        ),
         // Where nobody asks for keys, a client's is the engine's.
         (vec![], Some("x-api-key: homing-sk-")),
     ] {
         let worker = Recorder::start(ANSWER).await;
         let gateway = before(&worker, &settings).await;
         for name in ["authorization", "x-api-key"] {
-            let value = if name == "x-api-key" { acme.key.clone() } else { format!("Bearer {}", acme.key) };
+            let value = if name == "x-api-key" {
+                acme.key.clone()
+            } else {
+                format!("Bearer {}", acme.key)
+            };
             let answer = gateway.send_with("/v1/completions", &asked(1), &[(name, &value)]).await;
             assert_eq!(answer.status(), 200);
         }
@@ -207,7 +230,10 @@ async fn a_tenant_at_its_limit_gets_429_and_others_do_not_notice() {
         .await;
     assert_eq!(answer.status(), 429);
     let said: Value = answer.json().await.unwrap();
-    assert_eq!(said["error"]["type"], "rate_limit_error", "in the words of its protocol: {said}");
+    assert_eq!(
+        said["error"]["type"], "rate_limit_error",
+        "in the words of its protocol: {said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +255,10 @@ async fn tokens_are_counted_also_of_those_who_leave_before_the_end() {
     let turned = ask(&gateway, &patient.key, &asked(1)).await;
     assert_eq!(turned.status(), 429);
     let after: u64 = turned.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    assert!((20..=32).contains(&after), "500 are missing, and 1,000 come in a minute: {after}");
+    assert!(
+        (20..=32).contains(&after),
+        "500 are missing, and 1,000 come in a minute: {after}"
+    );
     assert_eq!(limited(), 1);
     let mut body = asked(4_000);
     body["stream"] = json!(true);
@@ -260,7 +289,9 @@ async fn keys_change_and_no_stream_ends() {
     let mut text = String::from_utf8(stream.chunk().await.unwrap().unwrap().to_vec()).unwrap();
     keys("renewed.toml", &[&new]);
     gateway
-        .wait("the new key", async || ask(&gateway, &new.key, &asked(1)).await.status() == 200)
+        .wait("the new key", async || {
+            ask(&gateway, &new.key, &asked(1)).await.status() == 200
+        })
         .await;
     assert_eq!(ask(&gateway, &old.key, &asked(1)).await.status(), 401);
     // A file that cannot be used changes nothing.
@@ -270,7 +301,9 @@ async fn keys_change_and_no_stream_ends() {
     // One without keys takes all of them away.
     written("renewed.toml", "");
     gateway
-        .wait("no key", async || ask(&gateway, &new.key, &asked(1)).await.status() == 401)
+        .wait("no key", async || {
+            ask(&gateway, &new.key, &asked(1)).await.status() == 401
+        })
         .await;
     while let Some(piece) = stream.chunk().await.unwrap() {
         text.push_str(std::str::from_utf8(&piece).unwrap());
@@ -288,16 +321,46 @@ async fn it_does_not_start_where_anybody_could_ask() {
     let short = written("short-token", "short\n");
     for (settings, expected) in [
         (vec![("serve.listen", local), ("serve.admin", local)], Ok(())),
-        (vec![("serve.listen", open), ("serve.admin", local)], Err("homing keys new --tenant")),
-        (vec![("serve.listen", open), ("serve.admin", local), ("serve.open", "on")], Ok(())),
-        (vec![("serve.listen", open), ("serve.admin", local), ("serve.keys", path.as_str())], Ok(())),
-        (vec![("serve.listen", "[::]:0"), ("serve.admin", local)], Err("--open")),
-        (vec![("serve.listen", local), ("serve.admin", open)], Err("serve.admin-token")),
-        (vec![("serve.listen", local), ("serve.admin", open), ("serve.open", "on")], Err("serve.admin-token")),
-        (vec![("serve.listen", local), ("serve.admin", open), token], Ok(())),
-        (vec![("serve.listen", local), ("serve.admin", local), ("serve.keys", missing.as_str())], Err("no-such-file")),
         (
-            vec![("serve.listen", local), ("serve.admin", local), ("serve.admin-token", &format!("file:{short}"))],
+            vec![("serve.listen", open), ("serve.admin", local)],
+            Err("homing keys new --tenant"),
+        ),
+        (
+            vec![("serve.listen", open), ("serve.admin", local), ("serve.open", "on")],
+            Ok(()),
+        ),
+        (
+            vec![
+                ("serve.listen", open),
+                ("serve.admin", local),
+                ("serve.keys", path.as_str()),
+            ],
+            Ok(()),
+        ),
+        (vec![("serve.listen", "[::]:0"), ("serve.admin", local)], Err("--open")),
+        (
+            vec![("serve.listen", local), ("serve.admin", open)],
+            Err("serve.admin-token"),
+        ),
+        (
+            vec![("serve.listen", local), ("serve.admin", open), ("serve.open", "on")],
+            Err("serve.admin-token"),
+        ),
+        (vec![("serve.listen", local), ("serve.admin", open), token], Ok(())),
+        (
+            vec![
+                ("serve.listen", local),
+                ("serve.admin", local),
+                ("serve.keys", missing.as_str()),
+            ],
+            Err("no-such-file"),
+        ),
+        (
+            vec![
+                ("serve.listen", local),
+                ("serve.admin", local),
+                ("serve.admin-token", &format!("file:{short}")),
+            ],
             Err("visible characters"),
         ),
     ] {

@@ -11,7 +11,9 @@ use crate::raw::{connect, status};
 const TOKEN: &str = "the-token-of-operators";
 
 async fn asked(gateway: &Gateway, method: Method, path: &str, token: &str) -> u16 {
-    let mut request = gateway.client.request(method.clone(), format!("{}{path}", gateway.admin));
+    let mut request = gateway
+        .client
+        .request(method.clone(), format!("{}{path}", gateway.admin));
     if !token.is_empty() {
         request = request.bearer_auth(token);
     }
@@ -57,11 +59,16 @@ async fn without_tokens_nobody_registers_a_worker_and_no_page_gives_orders() {
     let engines = [Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[("serve.register-token", "none")]).await;
     assert_eq!(asked(&gateway, Method::PUT, "/admin/workers/w", "").await, 403);
-    assert_eq!(asked(&gateway, Method::PUT, "/admin/workers/w", REGISTER_TOKEN).await, 403);
+    assert_eq!(
+        asked(&gateway, Method::PUT, "/admin/workers/w", REGISTER_TOKEN).await,
+        403
+    );
     assert_eq!(gateway.metrics.discovery.held_leases.get(), 0);
     let url = engines[0].url();
     let order = async |headers: &[(&str, &str)]| {
-        let mut request = gateway.client.post(format!("{}/admin/drain?worker={url}", gateway.admin));
+        let mut request = gateway
+            .client
+            .post(format!("{}/admin/drain?worker={url}", gateway.admin));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -91,7 +98,10 @@ async fn tokens_are_read_again_and_hostile_bytes_are_refused_here_as_well() {
     written("admin-token", "\n");
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert_eq!(asked(&gateway, Method::GET, "/metrics", "").await, 401);
-    assert_eq!(asked(&gateway, Method::GET, "/metrics", "another-token-of-operators").await, 200);
+    assert_eq!(
+        asked(&gateway, Method::GET, "/metrics", "another-token-of-operators").await,
+        200
+    );
     let answer = crate::raw::exchange(
         &gateway.admin,
         b"POST /admin/drain?worker=0 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",

@@ -50,7 +50,11 @@ pub async fn answers(stream: &mut TcpStream, count: usize) -> Vec<String> {
         }
     };
     let ended = tokio::time::timeout(GUARD, reading).await;
-    assert!(ended.is_ok(), "only {found:?} came, and {}", String::from_utf8_lossy(&came));
+    assert!(
+        ended.is_ok(),
+        "only {found:?} came, and {}",
+        String::from_utf8_lossy(&came)
+    );
     found
 }
 

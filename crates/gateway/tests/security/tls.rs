@@ -36,8 +36,16 @@ async fn clients_are_spoken_to_within_tls_and_believe_good_certificates_only() {
     for (name, leaf, believed) in [
         ("good", good, None),
         ("expired", ca.leaf("127.0.0.1", Holds::NoMore), Some("Expired")),
-        ("other-name", ca.leaf("elsewhere.example", Holds::Now), Some("NotValidForName")),
-        ("other-ca", Ca::new().leaf("127.0.0.1", Holds::Now), Some("UnknownIssuer")),
+        (
+            "other-name",
+            ca.leaf("elsewhere.example", Holds::Now),
+            Some("NotValidForName"),
+        ),
+        (
+            "other-ca",
+            Ca::new().leaf("127.0.0.1", Holds::Now),
+            Some("UnknownIssuer"),
+        ),
     ] {
         let (cert, key) = leaf.files(name);
         let settings = [
@@ -54,7 +62,13 @@ async fn clients_are_spoken_to_within_tls_and_believe_good_certificates_only() {
                 let found = found.unwrap_or_else(|| panic!("{name} was believed"));
                 assert!(found.contains(why), "{name}: {found}");
                 until("it to be counted", || {
-                    gateway.metrics.gateway.refused_connections.of(TurnedAway::Handshake).get() > 0
+                    gateway
+                        .metrics
+                        .gateway
+                        .refused_connections
+                        .of(TurnedAway::Handshake)
+                        .get()
+                        > 0
                 })
                 .await;
             }
@@ -96,10 +110,20 @@ async fn http_one_is_all_that_is_offered_and_a_handshake_has_its_time() {
         let stream = connector.connect(name, stream).await;
         stream.map(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec))
     };
-    assert_eq!(offered(&[b"h2", b"http/1.1"]).await.unwrap().as_deref(), Some(&b"http/1.1"[..]));
+    assert_eq!(
+        offered(&[b"h2", b"http/1.1"]).await.unwrap().as_deref(),
+        Some(&b"http/1.1"[..])
+    );
     assert_eq!(offered(&[]).await.unwrap(), None);
     assert!(offered(&[b"h2"]).await.is_err());
-    let late = || gateway.metrics.gateway.refused_connections.of(TurnedAway::Handshake).get();
+    let late = || {
+        gateway
+            .metrics
+            .gateway
+            .refused_connections
+            .of(TurnedAway::Handshake)
+            .get()
+    };
     let before = late();
     // One that begins no handshake, and one that does not go on with it.
     for bytes in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
@@ -157,7 +181,9 @@ async fn behind_tls(engine: &Engine, identity: Identity) -> SocketAddr {
         while let Ok((stream, _)) = listener.accept().await {
             let identity = identity.clone();
             tokio::spawn(async move {
-                let Ok(mut io) = identity.accept(stream, GUARD).await else { return };
+                let Ok(mut io) = identity.accept(stream, GUARD).await else {
+                    return;
+                };
                 assert!(matches!(io, Io::Tls(_)));
                 let mut inner = TcpStream::connect(engine).await.unwrap();
                 let _ = tokio::io::copy_bidirectional(&mut io, &mut inner).await;
@@ -175,8 +201,16 @@ async fn workers_with_tls_are_believed_if_somebody_vouches_for_them() {
     for (name, leaf, believed) in [
         ("worker-good", ca.leaf("127.0.0.1", Holds::Now), None),
         ("worker-expired", ca.leaf("127.0.0.1", Holds::NoMore), Some("expired")),
-        ("worker-other-name", ca.leaf("elsewhere.example", Holds::Now), Some("not valid for name")),
-        ("worker-other-ca", Ca::new().leaf("127.0.0.1", Holds::Now), Some("UnknownIssuer")),
+        (
+            "worker-other-name",
+            ca.leaf("elsewhere.example", Holds::Now),
+            Some("not valid for name"),
+        ),
+        (
+            "worker-other-ca",
+            Ca::new().leaf("127.0.0.1", Holds::Now),
+            Some("UnknownIssuer"),
+        ),
     ] {
         let (cert, key) = leaf.files(name);
         let identity = Identity::read(cert.as_ref(), key.as_ref()).unwrap();
@@ -189,7 +223,10 @@ async fn workers_with_tls_are_believed_if_somebody_vouches_for_them() {
                 for _ in 0..3 {
                     let answer = gateway.send("/v1/completions", &asked()).await;
                     assert_eq!(answer.status(), 200);
-                    assert_eq!(answer.headers()["x-homing-served-by"], format!("https://{address}").as_str());
+                    assert_eq!(
+                        answer.headers()["x-homing-served-by"],
+                        format!("https://{address}").as_str()
+                    );
                     answer.bytes().await.unwrap();
                 }
                 let events = gateway.stream("/v1/completions", &asked()).await;
@@ -201,7 +238,11 @@ async fn workers_with_tls_are_believed_if_somebody_vouches_for_them() {
                     probes.of(homing_telemetry::Asked::Failed).get()
                 };
                 until("it to be asked", || asked_for() > 1).await;
-                assert_eq!(gateway.send("/v1/completions", &asked()).await.status(), 503, "{name}: {why}");
+                assert_eq!(
+                    gateway.send("/v1/completions", &asked()).await.status(),
+                    503,
+                    "{name}: {why}"
+                );
                 assert_eq!(gateway.metrics.gateway.known_workers.get(), 0, "{name}: {why}");
             }
         }
