@@ -24,13 +24,14 @@ use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::head::Fault;
 use crate::headers;
+use crate::kept::{self, Kept};
 use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
 use crate::log::RequestLog;
 use crate::models;
 use crate::outward::{ClientKey, Outward};
 use crate::pool::Pool;
-use crate::reading::usage_of;
+use crate::reading::heard_of;
 use crate::record::{Begun, Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
@@ -51,6 +52,7 @@ pub(crate) struct Gateway {
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) asking: Asking,
+    pub(crate) kept: Kept,
     pub(crate) records: Records,
     pub(crate) drift: Drift,
     pub(crate) log: Option<RequestLog>,
@@ -93,6 +95,10 @@ impl Gateway {
             if let Some(name) = path.strip_prefix("/v1/models/") {
                 return models::one(&self.table.load(), name);
             }
+        }
+        if let Some(response) = kept::asked(request.method(), path) {
+            let answered = self.kept(pool, request, &response, &id, key).await;
+            return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
         let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
@@ -140,12 +146,7 @@ impl Gateway {
         key: Option<Arc<Key>>,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
-        let for_us = if key.is_some() {
-            ClientKey::Ours
-        } else {
-            ClientKey::Theirs
-        };
-        self.outward.prepare(&mut head.headers, for_us);
+        self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
         let target = head
             .uri
             .path_and_query()
@@ -200,6 +201,9 @@ impl Gateway {
         let mut hints = Hints::read(given, Some((&ask, body))).map_err(|bad| Refuse::wrong(400, bad.to_string()))?;
         if let Some(key) = &arrived.key {
             key.overrule(&mut hints);
+        }
+        if let Some(previous) = &ask.previous_response {
+            self.may_see(previous, arrived.key.as_deref())?;
         }
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
@@ -360,7 +364,11 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     let Arriving::Whole(body) = body else {
         return Reply::Whole(None);
     };
-    let usage = head.status.is_success().then(|| usage_of(&trip.ask, &body)).flatten();
+    let heard = head.status.is_success().then(|| heard_of(&trip.ask, &body));
+    let usage = heard.as_ref().and_then(|heard| heard.usage);
+    if let Some(response) = heard.and_then(|heard| heard.response) {
+        trip.gateway.keeps(&response, flight.worker.id, &trip.record);
+    }
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);

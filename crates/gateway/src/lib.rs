@@ -31,6 +31,7 @@ mod gateway;
 mod guard;
 mod head;
 mod headers;
+mod kept;
 mod keyring;
 mod lane;
 mod log;

@@ -29,6 +29,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::gateway::Gateway;
+use crate::kept::Kept;
 use crate::log::{LogPlace, RequestLog};
 use crate::operators::Operators;
 use crate::outward::Outward;
@@ -173,6 +174,7 @@ impl Service {
             table: table.clone(),
             prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
+            kept: Kept::default(),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,
