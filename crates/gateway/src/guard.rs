@@ -159,6 +159,8 @@ pub(crate) struct Guard<S> {
     kept: Vec<u8>,
     /// How much of it was passed on.
     given: usize,
+    /// How much of it is known to hold no end of a head.
+    looked: usize,
     /// When the head that is to come must be there; `None` while nothing of it came after the first.
     due: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -177,6 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             phase: Phase::Head,
             kept: Vec::new(),
             given: 0,
+            looked: 0,
             timer: None,
             left: 0,
             linger: None,
@@ -192,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             return false;
         }
         self.kept.drain(..until);
-        self.given = 0;
+        (self.given, self.looked) = (0, 0);
         true
     }
 
@@ -229,7 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Looks at what is kept of a head. Whether there is something to do with it.
     fn look(&mut self) -> bool {
-        let Some(end) = head::end(&self.kept) else {
+        let Some(end) = head::end(&self.kept, self.looked) else {
+            self.looked = self.kept.len();
             if self.kept.len() as u64 > self.limits.header_bytes {
                 self.refuse(Fault::Long);
                 return true;
@@ -261,7 +265,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         if came.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(end) = head::end(came) {
+        if let Some(end) = head::end(came, 0) {
             let beyond = (came.len() - end) as u64;
             match self.passes(&came[..end]) {
                 Ok(Framing::Length(length)) if beyond <= length => {
