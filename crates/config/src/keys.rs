@@ -330,24 +330,24 @@ fn field(table: &'static str, number: usize, field: &'static str, expected: &'st
 impl KeySpec {
     /// The key as it stands in a file.
     pub fn to_toml(&self) -> String {
-        let mut text = format!("[[key]]\nsha256 = \"{}\"\n", hex(&self.digest));
         let quoted = |text: &str| Toml::String(text.to_owned()).to_string();
-        text.push_str(&format!("tenant = {}\n", quoted(&self.tenant)));
-        if let Some(name) = &self.name {
-            text.push_str(&format!("name = {}\n", quoted(name)));
-        }
+        let mut lines = vec![
+            "[[key]]".to_owned(),
+            format!("sha256 = \"{}\"", hex(&self.digest)),
+            format!("tenant = {}", quoted(&self.tenant)),
+        ];
+        lines.extend(self.name.as_ref().map(|name| format!("name = {}", quoted(name))));
         if self.priority != 0 {
-            text.push_str(&format!("priority = {}\n", self.priority));
+            lines.push(format!("priority = {}", self.priority));
         }
         for (name, rate) in [
             ("requests-per-minute", self.quota.requests),
             ("tokens-per-minute", self.quota.tokens),
         ] {
-            if let Some(rate) = rate {
-                text.push_str(&format!("{name} = {rate}\n"));
-            }
+            lines.extend(rate.map(|rate| format!("{name} = {rate}")));
         }
-        text
+        lines.push(String::new());
+        lines.join("\n")
     }
 }
 

@@ -314,7 +314,7 @@ knobs! {
     ServeMaxHeaderBytes = "serve.max-header-bytes", "64KiB", Kind::Size(8 << 10..=1 << 20);
 
     /// How many headers a request may have. One with more gets 431.
-    ServeMaxHeaders = "serve.max-headers", "128", Kind::Count(Unit::Number, 8..=1024);
+    ServeMaxHeaders = "serve.max-headers", "100", Kind::Count(Unit::Number, 8..=1024);
 
     /// How long the head of a request may take to come. One that takes longer gets 408; a connection over which nothing came is closed.
     ServeHeaderTimeout = "serve.header-timeout", "10s", Kind::Time(100..=HOUR);

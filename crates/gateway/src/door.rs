@@ -25,8 +25,8 @@ const FAREWELLS: usize = 64;
 const FAREWELL: Duration = Duration::from_millis(500);
 /// What they are told.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
-    content-length: 117\r\n\r\n\
-    {\"error\":{\"message\":\"there are too many connections\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}       \r\n";
+    content-length: 112\r\n\r\n\
+    {\"error\":{\"message\":\"there are too many connections\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}\n";
 
 /// The door of one listener.
 #[derive(Debug)]

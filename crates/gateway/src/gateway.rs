@@ -97,12 +97,7 @@ impl Gateway {
             }
         }
         if let Some(response) = kept::asked(request.method(), path) {
-            let for_us = if key.is_some() {
-                ClientKey::Ours
-            } else {
-                ClientKey::Theirs
-            };
-            let answered = self.kept(pool, request, &response, &id, for_us).await;
+            let answered = self.kept(pool, request, &response, &id, key).await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
         let endpoint = match endpoint {
@@ -151,12 +146,7 @@ impl Gateway {
         key: Option<Arc<Key>>,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
-        let for_us = if key.is_some() {
-            ClientKey::Ours
-        } else {
-            ClientKey::Theirs
-        };
-        self.outward.prepare(&mut head.headers, for_us);
+        self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
         let target = head
             .uri
             .path_and_query()
@@ -211,6 +201,9 @@ impl Gateway {
         let mut hints = Hints::read(given, Some((&ask, body))).map_err(|bad| Refuse::wrong(400, bad.to_string()))?;
         if let Some(key) = &arrived.key {
             key.overrule(&mut hints);
+        }
+        if let Some(previous) = &ask.previous_response {
+            self.may_see(previous, arrived.key.as_deref())?;
         }
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
@@ -375,7 +368,7 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     let heard = head.status.is_success().then(|| heard_of(&trip.ask, &body));
     let usage = heard.as_ref().and_then(|heard| heard.usage);
     if let Some(response) = heard.and_then(|heard| heard.response) {
-        trip.gateway.kept.remember(&response, flight.worker.id);
+        trip.gateway.keeps(&response, flight.worker.id, &trip.record);
     }
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);

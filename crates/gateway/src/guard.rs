@@ -159,6 +159,8 @@ pub(crate) struct Guard<S> {
     kept: Vec<u8>,
     /// How much of it was passed on.
     given: usize,
+    /// How much of it is known to hold no end of a head.
+    looked: usize,
     /// When the head that is to come must be there; `None` while nothing of it came after the first.
     due: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -177,6 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             phase: Phase::Head,
             kept: Vec::new(),
             given: 0,
+            looked: 0,
             timer: None,
             left: 0,
             linger: None,
@@ -192,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             return false;
         }
         self.kept.drain(..until);
-        self.given = 0;
+        (self.given, self.looked) = (0, 0);
         true
     }
 
@@ -229,7 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Looks at what is kept of a head. Whether there is something to do with it.
     fn look(&mut self) -> bool {
-        let Some(end) = head::end(&self.kept) else {
+        let Some(end) = head::end(&self.kept, self.looked) else {
+            self.looked = self.kept.len();
             if self.kept.len() as u64 > self.limits.header_bytes {
                 self.refuse(Fault::Long);
                 return true;
@@ -251,17 +255,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         if !self.kept.is_empty() {
             let mut piece = [0; PIECE];
             let mut piece = ReadBuf::new(&mut piece);
-            ready!(self.read(cx, &mut piece))?;
+            ready!(self.fetch(cx, &mut piece))?;
             self.kept.extend_from_slice(piece.filled());
             return Poll::Ready(Ok(()));
         }
         let before = out.filled().len();
-        ready!(self.read(cx, out))?;
+        ready!(self.fetch(cx, out))?;
         let came = &out.filled()[before..];
         if came.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(end) = head::end(came) {
+        if let Some(end) = head::end(came, 0) {
             let beyond = (came.len() - end) as u64;
             match self.passes(&came[..end]) {
                 Ok(Framing::Length(length)) if beyond <= length => {
@@ -292,7 +296,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     }
 
     /// Reads, unless time is over.
-    fn read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn fetch(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, into) {
             Poll::Ready(Ok(())) => {
@@ -462,5 +466,129 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
             this.left += piece.filled().len();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    const LIMITS: DoorLimits = DoorLimits {
+        per_client: 1,
+        header_bytes: 200,
+        headers: 8,
+        header_time: Duration::from_secs(10),
+        idle: Duration::from_secs(100),
+        handshake: Duration::from_secs(1),
+    };
+
+    fn guarded() -> (Guard<DuplexStream>, DuplexStream, Arc<Watch>) {
+        let (ours, theirs) = duplex(1 << 16);
+        let watch = Watch::new(&Arc::default());
+        (Guard::new(ours, watch.clone(), LIMITS), theirs, watch)
+    }
+
+    /// What the library sees of `bytes` that come in pieces of `piece` and are read with room for `room`.
+    async fn seen(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
+        let (mut guard, mut theirs, _watch) = guarded();
+        let bytes = bytes.to_vec();
+        let sending = tokio::spawn(async move {
+            for piece in bytes.chunks(piece) {
+                theirs.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            theirs
+        });
+        let (mut all, mut part) = (Vec::new(), vec![0; room]);
+        // Nothing comes after a refusal, and an end after all else.
+        while let Ok(Ok(read @ 1..)) = tokio::time::timeout(Duration::from_secs(1), guard.read(&mut part)).await {
+            all.extend_from_slice(&part[..read]);
+        }
+        drop(sending.await);
+        all
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn good_requests_come_through_as_they_were_however_they_are_cut() {
+        let requests = b"\r\nPOST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\nhost: x\r\n\r\n\
+            POST /c HTTP/1.1\r\ncontent-length: 12\r\n\r\nGET / HTTP/1POST /d HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n\
+            3\r\nabc\r\n0\r\n\r\n";
+        for piece in [1, 2, 3, 7, 19, 40, 64, 1000] {
+            for room in [1, 5, 33, 4096] {
+                let seen = seen(requests, piece, room).await;
+                assert_eq!(
+                    String::from_utf8_lossy(&seen),
+                    String::from_utf8_lossy(requests),
+                    "{piece} {room}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_replaced_and_nothing_follows_it() {
+        let good = "POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello";
+        let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(300));
+        for bad in [
+            "GET / HTTP/1.1\r\nx : 1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\nhost: x\r\n\r\n",
+            &long,
+        ] {
+            let sent = format!("{good}{bad}{good}");
+            let expected = [good.as_bytes(), INSTEAD].concat();
+            for piece in [1, 10, 1000] {
+                let seen = seen(sent.as_bytes(), piece, 64).await;
+                assert_eq!(
+                    String::from_utf8_lossy(&seen),
+                    String::from_utf8_lossy(&expected),
+                    "{bad:?} {piece}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_its_time_and_so_has_idleness() {
+        let head = b"GET / HTTP/1.1\r\n\r\n";
+        let mut part = [0; 256];
+        // Nothing at all.
+        let (mut guard, _theirs, watch) = guarded();
+        let began = Instant::now();
+        assert_eq!(guard.read(&mut part).await.unwrap(), 0);
+        assert_eq!(began.elapsed().as_secs(), LIMITS.header_time.as_secs());
+        assert_eq!(
+            watch
+                .metrics
+                .gateway
+                .refused_connections
+                .of(TurnedAway::HeaderTime)
+                .get(),
+            1
+        );
+        // Half a head.
+        let (mut guard, mut theirs, watch) = guarded();
+        theirs.write_all(&head[..9]).await.unwrap();
+        let read = guard.read(&mut part).await.unwrap();
+        assert_eq!(&part[..read], INSTEAD);
+        assert_eq!(watch.refused.get(), Some(&Fault::Slow));
+        // A request that takes long, and then idleness.
+        let (mut guard, mut theirs, watch) = guarded();
+        theirs.write_all(head).await.unwrap();
+        assert_eq!(guard.read(&mut part).await.unwrap(), head.len());
+        let answered = Ticket(watch.clone());
+        let took = LIMITS.idle * 3;
+        let began = Instant::now();
+        tokio::spawn(async move {
+            tokio::time::sleep(took).await;
+            drop(answered);
+        });
+        assert_eq!(guard.read(&mut part).await.unwrap(), 0);
+        let passed = began.elapsed();
+        assert!(
+            passed >= took + LIMITS.idle && passed < took + LIMITS.idle * 2,
+            "{passed:?}"
+        );
     }
 }

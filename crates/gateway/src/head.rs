@@ -67,9 +67,10 @@ impl Fault {
     }
 }
 
-/// Where a head ends, if it does. Empty lines before it are part of it, as servers skip them.
-pub(crate) fn end(bytes: &[u8]) -> Option<usize> {
-    let begin = blank(bytes);
+/// Where a head ends, if it does; it is known not to end within the first `looked` bytes. Empty lines before it are part of it, as
+/// servers skip them.
+pub(crate) fn end(bytes: &[u8], looked: usize) -> Option<usize> {
+    let begin = blank(bytes).max(looked.saturating_sub(END.len() - 1));
     let found = memchr::memmem::find(&bytes[begin..], END)?;
     Some(begin + found + END.len())
 }
@@ -214,10 +215,11 @@ mod tests {
 
     #[test]
     fn the_end_is_found_behind_empty_lines() {
-        assert_eq!(end(b"GET / HTTP/1.1\r\n\r\nrest"), Some(18));
-        assert_eq!(end(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n"), Some(22));
-        assert_eq!(end(b"\r\n\r\n"), None);
-        assert_eq!(end(b"GET / HTTP/1.1\r\n"), None);
+        assert_eq!(end(b"GET / HTTP/1.1\r\n\r\nrest", 0), Some(18));
+        assert_eq!(end(b"GET / HTTP/1.1\r\n\r\nrest", 17), Some(18));
+        assert_eq!(end(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n", 0), Some(22));
+        assert_eq!(end(b"\r\n\r\n", 0), None);
+        assert_eq!(end(b"GET / HTTP/1.1\r\n", 0), None);
         let late = b"\r\nPOST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n";
         assert_eq!(check(late, 4), Ok(Framing::Length(3)));
     }

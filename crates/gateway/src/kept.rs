@@ -17,8 +17,10 @@ use hyper::{Method, Request, Response};
 
 use crate::gateway::Gateway;
 use crate::headers;
+use crate::keyring::Key;
 use crate::outward::ClientKey;
 use crate::pool::Pool;
+use crate::record::Record;
 use crate::refusal::Refuse;
 use crate::relay::Reply;
 use crate::said::Answered;
@@ -38,19 +40,26 @@ pub(crate) struct Kept(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    workers: HashMap<Arc<str>, WorkerId>,
+    workers: HashMap<Arc<str>, Place>,
     order: VecDeque<Arc<str>>,
 }
 
+/// Where a response is, and whose it is, where keys say so.
+#[derive(Clone, Debug)]
+struct Place {
+    worker: WorkerId,
+    tenant: Option<Arc<str>>,
+}
+
 impl Kept {
-    /// A worker told the name of a response.
-    pub(crate) fn remember(&self, response: &str, worker: WorkerId) {
+    /// A worker told the name of a response, which is this tenant's.
+    pub(crate) fn remember(&self, response: &str, worker: WorkerId, tenant: Option<Arc<str>>) {
         if response.is_empty() || response.len() > LONGEST_NAME {
             return;
         }
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name: Arc<str> = response.into();
-        if inner.workers.insert(name.clone(), worker).is_none() {
+        if inner.workers.insert(name.clone(), Place { worker, tenant }).is_none() {
             inner.order.push_back(name);
         }
         if inner.order.len() > MOST
@@ -63,7 +72,14 @@ impl Kept {
     /// Who keeps it.
     pub(crate) fn worker(&self, response: &str) -> Option<WorkerId> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.workers.get(response).copied()
+        inner.workers.get(response).map(|place| place.worker)
+    }
+
+    /// Whether it is known to be somebody else's.
+    pub(crate) fn is_of_another(&self, response: &str, tenant: &str) -> bool {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = inner.workers.get(response).and_then(|place| place.tenant.as_deref());
+        owner.is_some_and(|owner| owner != tenant)
     }
 }
 
@@ -79,6 +95,24 @@ pub(crate) fn asked(method: &Method, path: &str) -> Option<String> {
 }
 
 impl Gateway {
+    /// A worker told the name of a response.
+    pub(crate) fn keeps(&self, response: &str, worker: WorkerId, record: &Record) {
+        // Without keys a tenant is what a client calls itself, and may call itself otherwise the next time.
+        let tenant = record.tenant.clone().filter(|_| self.ring.is_asked());
+        self.kept.remember(response, worker, tenant);
+    }
+
+    /// Refuses what asks about the response of another tenant, in the words for one that there is not.
+    pub(crate) fn may_see(&self, response: &str, key: Option<&Key>) -> Result<(), Refuse> {
+        match key {
+            Some(key) if self.kept.is_of_another(response, &key.tenant) => Err(Refuse::wrong(
+                404,
+                format!("no worker is known to keep the response `{response}`"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Asks the worker that keeps a response about it.
     pub(crate) async fn kept(
         &self,
@@ -86,16 +120,17 @@ impl Gateway {
         request: Request<Incoming>,
         response: &str,
         id: &RequestId,
-        key: ClientKey,
+        key: Option<Arc<Key>>,
     ) -> Result<Answered, Refuse> {
         let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
+        self.may_see(response, key.as_deref())?;
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
         let worker = self.table.load().workers.get(&worker).cloned().ok_or_else(unknown)?;
         let config = self.config.load_full();
         let most = usize::try_from(config.serve.bodies.answer).unwrap_or(usize::MAX);
         let failed = |why: String| Refuse::failed(502, format!("worker {} keeps this response and {why}", worker.name));
         let (mut head, body) = request.into_parts();
-        self.outward.prepare(&mut head.headers, key);
+        self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
         let body = Limited::new(body, LONGEST_QUESTION).collect();
         let body = tokio::time::timeout(config.serve.times.request, body).await;
         let Ok(Ok(body)) = body else {
@@ -146,12 +181,22 @@ mod tests {
     fn the_oldest_is_forgotten() {
         let kept = Kept::default();
         for number in 0..=MOST {
-            kept.remember(&format!("resp_{number}"), WorkerId(1));
+            kept.remember(&format!("resp_{number}"), WorkerId(1), None);
         }
-        kept.remember(&"x".repeat(LONGEST_NAME + 1), WorkerId(1));
+        kept.remember(&"x".repeat(LONGEST_NAME + 1), WorkerId(1), None);
         assert_eq!(kept.worker("resp_0"), None);
         assert_eq!(kept.worker("resp_1"), Some(WorkerId(1)));
         assert_eq!(kept.0.lock().unwrap().workers.len(), MOST);
+    }
+
+    #[test]
+    fn a_response_is_its_tenants() {
+        let kept = Kept::default();
+        kept.remember("ours", WorkerId(1), Some("acme".into()));
+        kept.remember("anybodys", WorkerId(1), None);
+        let of_another = |response, tenant| kept.is_of_another(response, tenant);
+        assert!(of_another("ours", "other") && !of_another("ours", "acme"));
+        assert!(!of_another("anybodys", "other") && !of_another("unknown", "other"));
     }
 
     #[test]

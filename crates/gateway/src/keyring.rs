@@ -95,6 +95,11 @@ impl Keyring {
         self.ring.store(Some(Arc::new(Ring { keys: ring, tenants })));
     }
 
+    /// Whether keys are asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.ring.load().is_some()
+    }
+
     /// Who sends these headers.
     pub(crate) fn who(&self, headers: &HeaderMap) -> Who {
         let ring = self.ring.load();

@@ -6,7 +6,7 @@ use homing_config::SecretText;
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-use crate::keyring::X_API_KEY;
+use crate::keyring::{Key, X_API_KEY};
 
 /// How workers are asked.
 #[derive(Debug, Default)]
@@ -22,6 +22,12 @@ pub(crate) enum ClientKey {
     Ours,
     /// Nobody asked for it here.
     Theirs,
+}
+
+impl ClientKey {
+    pub(crate) fn of(key: Option<&Key>) -> Self {
+        if key.is_some() { Self::Ours } else { Self::Theirs }
+    }
 }
 
 impl Outward {

@@ -242,7 +242,7 @@ impl Relay {
             }
         }
         if let (Some(response), Some(worker), Some(trip)) = (events.response.take(), self.worker, &self.trip) {
-            trip.gateway.kept.remember(&response, worker);
+            trip.gateway.keeps(&response, worker, &trip.record);
         }
         let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {

@@ -29,6 +29,8 @@ use crate::stall::Stall;
 
 /// What is read of a request at once, and kept of an answer that a client does not take.
 const BUFFER: usize = 64 << 10;
+/// Headers that the library takes unless it is told otherwise.
+const LIBRARY_HEADERS: usize = 100;
 /// The pause after a connection could not be accepted: usually there are too many open files.
 pub(crate) const BREATH: Duration = Duration::from_millis(20);
 /// How often idle connections to workers are looked at.
@@ -173,10 +175,13 @@ impl Shard {
         let mut http = http1::Builder::new();
         // What is longer, or takes longer, the guard refuses.
         http.max_buf_size(self.door.most_header_bytes().max(BUFFER))
-            .max_headers(self.door.most_headers())
             // Pieces of an answer are small: to copy one costs less than to hand three parts of it to the system.
             .writev(false)
             .pipeline_flush(false);
+        // Beyond its own number the library takes memory for each request.
+        if self.door.most_headers() > LIBRARY_HEADERS {
+            http.max_headers(self.door.most_headers());
+        }
         let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service));
         let mut ending = self.ending.clone();
         loop {

@@ -96,3 +96,55 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let found = found.ok().filter(|found| !found.is_empty());
     found.ok_or_else(|| TlsError::NoCertificate(path.to_path_buf()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertifiedKey as Made, generate_simple_self_signed};
+    use std::path::PathBuf;
+
+    fn made() -> (String, String) {
+        let Made { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        (cert.pem(), signing_key.serialize_pem())
+    }
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("homing-tls-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_and_never_takes_the_place_of_what_can() {
+        let ((cert, key), (other, _)) = (made(), made());
+        let (at, of) = (file("cert", &cert), file("key", &key));
+        let identity = Identity::read(&at, &of).unwrap();
+        assert_eq!(identity.renew(&at, &of).unwrap(), Renewed::No);
+        for (name, text) in [
+            ("mismatch", other.as_str()),
+            ("garbage", "x"),
+            ("empty", ""),
+            ("a-key", &key),
+        ] {
+            let bad = file(name, text);
+            let said = identity.renew(&bad, &of).unwrap_err().to_string();
+            assert!(said.contains(name), "{said}");
+            assert!(!said.contains(key.lines().nth(1).unwrap()), "{said}");
+            std::fs::remove_file(bad).unwrap();
+        }
+        assert!(
+            identity
+                .renew(&at, &at)
+                .unwrap_err()
+                .to_string()
+                .contains("no private key")
+        );
+        assert_eq!(identity.renew(&at, &of).unwrap(), Renewed::No);
+        let (cert, key) = made();
+        let (at, of) = (file("cert", &cert), file("key", &key));
+        assert_eq!(identity.renew(&at, &of).unwrap(), Renewed::Yes);
+        std::fs::remove_file(&at).unwrap();
+        assert!(Identity::read(&at, &of).is_err());
+        std::fs::remove_file(&of).unwrap();
+    }
+}

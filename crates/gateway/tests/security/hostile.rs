@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homing_telemetry::TurnedAway;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{Engine, Gateway};
 use crate::raw::{Recorder, all, answers, before, connect, exchange, status, until};
@@ -176,13 +176,12 @@ async fn chunks_that_are_none_reach_nobody_and_good_ones_arrive_whole() {
 async fn requests_one_after_the_other_in_one_piece_are_answered_in_their_order() {
     let worker = Recorder::start(ANSWER).await;
     let gateway = before(&worker, &[]).await;
-    let mut bytes = Vec::new();
+    // Empty lines before a request are no request.
+    let mut bytes = b"\r\n\r\n".to_vec();
     for number in 0..3 {
         let body = format!(r#"{{"model":"tiny","prompt":"{}"}}"#, "y".repeat(number * 50));
         bytes.extend(post(&format!("content-length: {}\r\n", body.len()), &body));
     }
-    // Empty lines before a request are no request.
-    bytes.splice(0..0, *b"\r\n\r\n");
     let malformed = post("content-length: 1\r\ncontent-length: 1\r\n", "x");
     let mut stream = connect(&gateway.url).await;
     // In pieces of all sizes, so that heads and bodies are cut everywhere.
@@ -350,7 +349,6 @@ async fn heads_that_are_too_much_get_431_and_those_that_just_fit_are_answered() 
         let reading = async {
             let mut came = Vec::new();
             while !came.windows(4).any(|four| four == b"\r\n\r\n") {
-                use tokio::io::AsyncReadExt as _;
                 assert!(
                     reading.read_buf(&mut came).await.unwrap() > 0,
                     "it ends without an answer"
@@ -437,10 +435,10 @@ async fn who_sends_slowly_gets_408_and_who_sends_nothing_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_may_take_longer_than_a_connection_may_be_idle() {
-    let engines = [Engine::start(&[("mock.speedup", "4")])];
-    let quick = [("serve.header-timeout", "100ms"), ("serve.client-idle", "100ms")];
+    let engines = [Engine::start(&[("mock.speedup", "1")])];
+    let quick = [("serve.header-timeout", "400ms"), ("serve.client-idle", "400ms")];
     let gateway = Gateway::before(&engines, &quick).await;
-    let asked = json!({ "model": "tiny", "prompt": "x", "max_tokens": 400, "temperature": 0 });
+    let asked = json!({ "model": "tiny", "prompt": "x", "max_tokens": 300, "temperature": 0 });
     let events = gateway.stream("/v1/completions", &asked).await;
     let finish = events
         .iter()

@@ -318,7 +318,7 @@ async fn it_does_not_start_where_anybody_could_ask() {
     let (open, local) = ("0.0.0.0:0", "127.0.0.1:0");
     let token = ("serve.admin-token", "the-token-of-operators");
     let missing = file("no-such-file").to_str().unwrap().to_owned();
-    let short = written("short-token", "short\n");
+    let short_token = format!("file:{}", written("short-token", "short\n"));
     for (settings, expected) in [
         (vec![("serve.listen", local), ("serve.admin", local)], Ok(())),
         (
@@ -359,7 +359,7 @@ async fn it_does_not_start_where_anybody_could_ask() {
             vec![
                 ("serve.listen", local),
                 ("serve.admin", local),
-                ("serve.admin-token", &format!("file:{short}")),
+                ("serve.admin-token", short_token.as_str()),
             ],
             Err("visible characters"),
         ),
