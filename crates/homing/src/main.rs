@@ -5,6 +5,7 @@
 
 mod agent;
 mod demo;
+mod doctor;
 mod index;
 mod logs;
 mod mock;
@@ -17,6 +18,7 @@ mod service;
 mod show;
 #[cfg(feature = "sim")]
 mod sim;
+mod status;
 mod stream;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -28,6 +30,9 @@ use homing_config::{KnobId, Resolved, Source, flags};
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
+    if let Some(("doctor", matches)) = matches.subcommand() {
+        return doctor::run(matches);
+    }
     match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output through a pipe may stop reading.
@@ -77,6 +82,8 @@ fn command() -> Command {
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
         .subcommand(flags::with_flags(mock))
+        .subcommand(doctor::command())
+        .subcommand(status::command())
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
         .subcommand(profile::command());
@@ -105,6 +112,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("replay", matches)) => print(&replay::replay(matches)?),
         #[cfg(feature = "sim")]
         Some(("tune", matches)) => print(&replay::tune(matches)?),
+        Some(("status", matches)) => status::run(matches),
         Some(("profile", matches)) => print(&profile::run(matches)?),
         _ => unreachable!("clap knows no other subcommand"),
     }
@@ -124,7 +132,7 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     let asked = |setting: &homing_config::Setting| setting.id == KnobId::LogLevel && setting.source != Source::Default;
     if resolved.settings.iter().any(asked) {
         logs::start(
-            resolved.config.log.level,
+            &resolved.config.log,
             homing_config::colour(io::stderr().is_terminal()),
         );
     }

@@ -23,7 +23,7 @@ pub fn run<F>(config: &Config, serve: impl FnOnce(Stop) -> F) -> anyhow::Result<
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    logs::start(config.log.level, homing_config::colour(io::stderr().is_terminal()));
+    logs::start(&config.log, homing_config::colour(io::stderr().is_terminal()));
     until_told(serve)
 }
 

@@ -4,9 +4,11 @@
 
 mod clients;
 mod faults;
+mod findings;
 mod fleet;
 mod harness;
 mod operate;
 mod requests;
 mod routing;
+mod seen;
 mod strange;
