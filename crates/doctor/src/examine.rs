@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::http::Line;
 use crate::listen::{self, Listener};
-use crate::observed::{Counts, Kind, Observed, Probed, RankSeen, Skew, Subscription, Updating};
+use crate::observed::{Counts, Kind, Observed, Probed, RankSeen, ReplaySeen, Skew, Subscription, Updating};
 use crate::prompts;
 
 /// Blocks of a prompt that is sent.
@@ -167,7 +167,12 @@ impl Examiner {
 
     async fn rank(&self, examined: &Examined, dp: DpRank, source: &EventSource) -> RankSeen {
         let replay = listen::replay(source, self.patience.events).await;
-        let listener = Listener::begin(&self.config, &examined.spec, dp, source, self.patience.events).await;
+        // A view waits for a replay that does not come: that is said already, and events are looked at by themselves.
+        let source = match &replay {
+            ReplaySeen::Failed { .. } => without_replay(source),
+            _ => source.clone(),
+        };
+        let listener = Listener::begin(&self.config, &examined.spec, dp, &source, self.patience.events).await;
         let (subscription, probed) = match listener {
             Ok(listener) => {
                 let probed = self.probed(examined, dp, &listener).await;
@@ -224,6 +229,17 @@ impl Examiner {
             first,
             again,
         })
+    }
+}
+
+fn without_replay(source: &EventSource) -> EventSource {
+    match source {
+        EventSource::Stream { events, topic, .. } => EventSource::Stream {
+            events: events.clone(),
+            replay: None,
+            topic: topic.clone(),
+        },
+        other => other.clone(),
     }
 }
 

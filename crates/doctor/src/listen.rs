@@ -131,10 +131,8 @@ impl Listener {
     fn leading(&self, keys: &[BlockKey]) -> u32 {
         let mut answer = Answer::default();
         self.keeper.reader().lookup(keys, &mut answer);
-        let mut ranks = answer.ranks();
-        let slot = ranks.find(|(rank, _)| *rank == self.rank).map(|(_, slot)| slot);
-        drop(ranks);
-        slot.map_or(0, |slot| answer.depth(slot, Tier::External).0)
+        let slot = answer.ranks().find(|(rank, _)| *rank == self.rank);
+        slot.map_or(0, |(_, slot)| answer.depth(slot, Tier::External).0)
     }
 
     fn heard(&self, indexed: u32, waited: Duration) -> Heard {

@@ -155,11 +155,7 @@ fn compared(observed: &Observed, name: &str, probed: &Probed) -> Outcome {
 }
 
 /// Ranks whose prompts were answered.
-pub(super) fn probed(observed: &Observed) -> impl Iterator<Item = (u16, &Probed)> {
-    let answered = |rank: &'_ crate::observed::RankSeen| rank.probed.is_ok();
-    observed
-        .ranks
-        .iter()
-        .filter(move |rank| answered(rank))
-        .filter_map(|rank| Some((rank.dp, rank.probed.as_ref().ok()?)))
+fn probed(observed: &Observed) -> impl Iterator<Item = (u16, &Probed)> {
+    let ranks = observed.ranks.iter();
+    ranks.filter_map(|rank| Some((rank.dp, rank.probed.as_ref().ok()?)))
 }

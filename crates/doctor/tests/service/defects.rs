@@ -13,6 +13,17 @@ type Case = (
     &'static [&'static str],
 );
 
+/// The first of so many ports in a row that nobody has.
+fn ports(count: u16) -> u16 {
+    loop {
+        let first = fastrand::u16(20_000..30_000);
+        let free = (first..first + count).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok());
+        if free {
+            return first;
+        }
+    }
+}
+
 async fn run(cases: &[Case]) {
     for (name, settings, said, expected) in cases {
         let engine = Engine::start(settings).await;
@@ -80,8 +91,8 @@ async fn caches_that_do_not_work_are_named() {
             &["warning usage: its answers do not tell how many tokens came from the cache; start it with --enable-cache-report"],
         ),
         (
-            "a whole multiple of our blocks, and two ranks",
-            &[("block-size", "64"), ("mock.dp-size", "2")],
+            "a whole multiple of our blocks",
+            &[("block-size", "64")],
             ",block-size=32",
             &[],
         ),
@@ -131,6 +142,22 @@ async fn events_that_do_not_come_are_named() {
         ),
     ])
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rank_is_looked_at() {
+    let (events, replay) = (ports(2), ports(2));
+    let engine = Engine::start(&[
+        ("mock.dp-size", "2"),
+        ("mock.events", &format!("tcp://127.0.0.1:{events}")),
+        ("mock.replay", &format!("tcp://127.0.0.1:{replay}")),
+    ])
+    .await;
+    let report = look(&engine.url(), None, Depth::Prompts).await.unwrap();
+    check("two ranks", &report, &[]);
+    for rank in ["rank 0: the 4 blocks of a prompt came", "rank 1: the 4 blocks of a prompt came"] {
+        assert!(report.text().contains(rank), "{}", report.text());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,6 +48,10 @@ async fn what_is_scraped_is_what_is_declared_and_the_other_way_round() {
         gateway.ok("/v1/chat/completions", &chat(8)).await;
         gateway.stream("/v1/chat/completions", &chat(8)).await;
     }
+    // The index tells of itself now and then.
+    gateway
+        .wait("blocks in the index", async || gateway.metrics.index.held_entries.get() > 0)
+        .await;
     let page = gateway.client.get(format!("{}/metrics", gateway.admin)).send().await.unwrap();
     let page = page.text().await.unwrap();
     let all: BTreeMap<&str, &Declaration> = Metrics::declarations().map(|one| (one.name, one)).collect();
