@@ -15,8 +15,8 @@ pub(crate) const CACHED_TOKENS: HeaderName = HeaderName::from_static("x-homing-c
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-homing-decision");
 /// What engines call a request by, if they are told.
 pub(crate) const ENGINE_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The part of a worker that a request is for, as vLLM is told.
-pub(crate) const VLLM_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
+/// The part of a worker that a request is for, as vLLM and SGLang are told.
+pub(crate) const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// The trace that a request belongs to.
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static(homing_telemetry::trace::TRACEPARENT);

@@ -26,6 +26,7 @@ mod exporter;
 mod flight;
 mod gateway;
 mod headers;
+mod kept;
 mod lane;
 mod log;
 mod models;

@@ -29,6 +29,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::gateway::Gateway;
+use crate::kept::Kept;
 use crate::log::{LogPlace, RequestLog};
 use crate::record::Records;
 use crate::settings;
@@ -134,6 +135,7 @@ impl Service {
             table: table.clone(),
             prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
+            kept: Kept::default(),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,
