@@ -1,9 +1,9 @@
-"""Does `homing doctor` name what is wrong with a real vLLM, and find nothing where nothing is?
+"""Does `homing doctor` name what is wrong with real engines, and find nothing where nothing is?
 
-    doctor.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--homing-version TEXT]
+    doctor.py --engines DIR --homing BINARY --result FILE [--logs DIR] [--homing-version TEXT] [ENGINE...]
 
-Starts vLLM without KV events and without usage details, looks at it, then as it should be started, and looks again: as it is, with a
-block size that is not its own, with another tokenizer, and at a port where nobody is. Writes down what was said.
+Starts each engine without KV events and without usage details, looks at it, then as it should be started, and looks again: as it is, with a
+block size that is not its own, with another tokenizer; and at a port where nobody is. Writes down what was said.
 """
 
 import argparse
@@ -12,33 +12,44 @@ import os
 import subprocess
 import sys
 
-from engines import Ports, Setup, Vllm
+from engines import Ports, Setup, Sglang, Vllm
 
 PORTS = Ports(http=8210, events=8211, replay=8212)
 LOOK_LIMIT_S = 180
 
 
-class Bare(Vllm):
-    """As somebody starts it who has not read anything."""
+# Flags that somebody does not know who has not read anything, with how many words they are.
+LEFT_OUT = {"--enable-prompt-tokens-details": 1, "--enable-cache-report": 1, "--kv-events-config": 2}
 
-    LEFT_OUT = {"--enable-prompt-tokens-details": 1, "--kv-events-config": 2}
 
+def without(command):
+    flags, skip = [], 0
+    for flag in command:
+        skip = skip or LEFT_OUT.get(flag, 0)
+        if skip:
+            skip -= 1
+        else:
+            flags.append(flag)
+    return flags
+
+
+class BareVllm(Vllm):
     def command(self):
-        flags, skip = [], 0
-        for flag in super().command():
-            skip = skip or self.LEFT_OUT.get(flag, 0)
-            if skip:
-                skip -= 1
-            else:
-                flags.append(flag)
-        return flags
+        return without(super().command())
 
 
-class Good(Vllm):
-    """As it should be started."""
-
+class GoodVllm(Vllm):
     def environment(self):
         return {**super().environment(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
+
+
+class BareSglang(Sglang):
+    def command(self):
+        return without(super().command())
+
+
+# Each engine as it is started without a thought, as it should be, and what is said of the latter. SGLang with LoRA needs a GPU.
+ENGINES = {"vllm": (BareVllm, GoodVllm, []), "sglang": (BareSglang, Sglang, [("adapters", "note")])}
 
 
 def look(options, worker, tokenizer, *more):
@@ -71,28 +82,23 @@ def other_tokenizer(folder, model_dir):
     return folder
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--engines", required=True)
-    parser.add_argument("--homing", required=True)
-    parser.add_argument("--homing-version", default="unknown")
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--logs", default="/tmp")
-    options = parser.parse_args()
-    os.makedirs(options.logs, exist_ok=True)
-    setup = Setup.under(options.engines, "vllm", options.logs, PORTS)
+def examine(options, name):
+    """All looks at one engine, and those that did not see what they should."""
+    setup = Setup.under(options.engines, name, options.logs, PORTS)
+    bare_kind, good_kind, notes = ENGINES[name]
     tokenizer = setup.model_dir
     other = other_tokenizer(os.path.join(options.logs, "other-tokenizer"), tokenizer)
     looked, wrong = {}, {}
 
-    def check(name, seen, status, expected):
-        looked[name] = seen
+    def check(case, seen, status, expected):
+        looked[case] = seen
         if seen["exit"] != status or named(seen) != sorted(expected):
-            wrong[name] = {"wanted": [status, sorted(expected)], "found": [seen["exit"], named(seen)]}
+            wrong[case] = {"wanted": [status, sorted(expected)], "found": [seen["exit"], named(seen)]}
+        print(f"{name}, {case}: exit {seen['exit']}, {named(seen)}", flush=True)
 
     nobody = look(options, "http://127.0.0.1:9", tokenizer)
     check("nobody there", nobody, 2, [])
-    bare = Bare(setup)
+    bare = bare_kind(setup)
     try:
         bare.start()
         version = bare.version()
@@ -100,26 +106,40 @@ def main():
         check("events and usage details off", look(options, PORTS.url, tokenizer), 1, findings)
     finally:
         bare.kill()
-    good = Good(setup)
+    good = good_kind(setup)
     try:
         good.start()
-        check("as it should be", look(options, PORTS.url, tokenizer), 0, [])
+        check("as it should be", look(options, PORTS.url, tokenizer), 0, notes)
         said = f"{PORTS.url},block-size=48"
-        findings = [("block-size", "fault"), ("events", "fault"), ("overlap", "warning")]
+        findings = [("block-size", "fault"), ("events", "fault"), ("overlap", "warning"), *notes]
         check("another block size is said", look(options, said, tokenizer), 1, findings)
-        findings = [("tokenizer", "fault")] * 3
+        findings = [("tokenizer", "fault")] * 3 + notes
         check("another tokenizer", look(options, PORTS.url, other, "--no-prompts"), 1, findings)
     finally:
         good.kill()
-    result = {"engine": "vllm", "version": version, "homing": options.homing_version, "wrong": wrong, "looked": looked}
+    return {"version": version, "looked": looked}, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--engines", required=True)
+    parser.add_argument("--homing", required=True)
+    parser.add_argument("--homing-version", default="unknown")
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--logs", default="/tmp")
+    parser.add_argument("names", nargs="*", metavar="ENGINE", default=sorted(ENGINES))
+    options = parser.parse_args()
+    os.makedirs(options.logs, exist_ok=True)
+    result = {"homing": options.homing_version, "wrong": {}, "engines": {}}
+    for name in options.names:
+        result["engines"][name], wrong = examine(options, name)
+        result["wrong"].update({f"{name}: {case}": seen for case, seen in wrong.items()})
     with open(options.result, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=2, ensure_ascii=False)
         file.write("\n")
-    for name, seen in looked.items():
-        print(f"{name}: exit {seen['exit']}, {named(seen)}")
-    if wrong:
-        print(json.dumps(wrong, indent=2))
-    sys.exit(1 if wrong else 0)
+    if result["wrong"]:
+        print(json.dumps(result["wrong"], indent=2))
+    sys.exit(1 if result["wrong"] else 0)
 
 
 if __name__ == "__main__":

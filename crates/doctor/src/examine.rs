@@ -267,7 +267,8 @@ fn counts(answer: &Value) -> Counts {
 /// How far its clock is from ours, by the date of an answer.
 async fn skew(line: Line<'_>) -> Option<Skew> {
     let before = SystemTime::now();
-    let answer = line.get("/health").await.ok()?;
+    // Not /health, for which SGLang computes a token.
+    let answer = line.get("/v1/models").await.ok()?;
     let after = SystemTime::now();
     let millis = |time: SystemTime| {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

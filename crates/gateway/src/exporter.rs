@@ -142,3 +142,44 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spans::fresh;
+    use homing_telemetry::trace::SpanKind;
+
+    fn span() -> Span {
+        Span {
+            trace: 1,
+            id: fresh(),
+            parent: None,
+            name: "request".to_owned(),
+            kind: SpanKind::Server,
+            start: 1,
+            end: 2,
+            attributes: Vec::new(),
+            links: Vec::new(),
+            failed: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_into_the_queue_is_dropped_and_counted() {
+        let metrics = Arc::new(Metrics::default());
+        let config = ExporterConfig {
+            endpoint: HttpUrl::parse("http://127.0.0.1:1").unwrap(),
+            service: "homing".to_owned(),
+            queue: 2,
+        };
+        let exporter = Exporter::start(config, metrics.clone()).unwrap();
+        // The task that sends has not run yet: this one has not waited for anything.
+        for _ in 0..5 {
+            exporter.tell(vec![span(), span()]);
+        }
+        assert_eq!(metrics.gateway.dropped_spans.get(), 6);
+        exporter.flush().await;
+        assert_eq!(metrics.gateway.dropped_spans.get(), 10, "nobody takes the others");
+        assert_eq!(metrics.gateway.sent_spans.get(), 0);
+    }
+}

@@ -1,6 +1,7 @@
 //! Do `homing doctor` and `homing status` say what a script and a person need? Runs them beside `homing mock` and `homing serve`.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -176,9 +177,28 @@ fn status_is_a_table_of_a_running_fleet() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+    watched(&admin);
     let nobody = run(&["status", "--url", "http://127.0.0.1:1"]);
     assert!(!nobody.status.success());
     assert!(text(&nobody.stderr).contains("no gateway answers at http://127.0.0.1:1"), "{}", text(&nobody.stderr));
+}
+
+/// The table is written anew until somebody interrupts.
+fn watched(admin: &str) {
+    let mut watching = command(&["status", "--url", admin, "--watch"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary was built for this test");
+    let lines = BufReader::new(watching.stdout.take().expect("its output is ours")).lines();
+    let mut tables = lines.map_while(Result::ok).filter(|line| line.contains("ready, 2 workers"));
+    for _ in 0..2 {
+        let line = tables.next().expect("a table");
+        assert!(line.starts_with("\x1b[2J\x1b[H"), "{line:?}");
+    }
+    let id = watching.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status();
+    assert!(sent.expect("there is a command to send signals").success());
+    assert!(watching.wait().expect("it ends").success());
 }
 
 #[test]
@@ -192,10 +212,12 @@ fn logs_can_be_json_lines() {
         "127.0.0.1:0",
         "--log-format",
         "json",
+        "--log-level",
+        "debug",
         "--worker",
         &format!("{},cache-view=approximate", engine.url),
     ])
-    .stdout(Stdio::null())
+    .stdout(Stdio::piped())
     .stderr(Stdio::piped())
     .spawn()
     .expect("the binary was built for this test");
@@ -203,9 +225,30 @@ fn logs_can_be_json_lines() {
     let events = lines.map_while(Result::ok).filter(|line| line.starts_with('{'));
     let mut events = events.map(|line| serde_json::from_str::<Value>(&line).expect("an object"));
     let told = events.find(|event| event["message"] == "takes requests").expect("it takes requests");
+    let mut listens = String::new();
+    let out = gateway.stdout.as_mut().expect("its output is ours");
+    BufReader::new(out).read_line(&mut listens).expect("it speaks text");
+    let id = asked(listens.trim_end().trim_start_matches("listening on http://"));
+    let ended = events.find(|event| event["message"] == "ended").expect("a request ended");
+    assert_eq!((&ended["request"], &ended["status"]), (&json!(id), &json!(200)), "{ended}");
     gateway.kill().ok();
     gateway.wait().ok();
     assert_eq!((&told["level"], &told["model"]), (&json!("info"), &json!("tiny")));
     assert_eq!(told["worker"], engine.url.as_str());
     assert!(told["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{told}");
+}
+
+/// Sends a request, and says under which name it is known.
+fn asked(address: &str) -> String {
+    let body = r#"{"model": "tiny", "prompt": "hello", "max_tokens": 2}"#;
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let name = answer.lines().find_map(|line| line.strip_prefix("x-homing-request-id: "));
+    name.unwrap_or_else(|| panic!("no name in {answer}")).to_owned()
 }
