@@ -62,6 +62,16 @@ choice!(
 );
 
 choice!(
+    /// How a line of the log is written.
+    LogFormat {
+        /// For people.
+        Text = "text",
+        /// As a JSON object.
+        Json = "json",
+    }
+);
+
+choice!(
     /// Whether something is so.
     Switch {
         /// No.
@@ -77,6 +87,18 @@ impl Switch {
         matches!(self, Self::On)
     }
 }
+
+choice!(
+    /// What `homing serve` does to find out whether a worker is set up well.
+    CheckWorkers {
+        /// Nothing.
+        None = "none",
+        /// It asks a few questions when a worker comes. Nothing is computed there.
+        Quiet = "quiet",
+        /// It also sends a prompt of a few blocks twice to each rank, and looks whether events tell of it.
+        Prompts = "prompts",
+    }
+);
 
 choice!(
     /// Which engine `homing mock` pretends to be.

@@ -11,7 +11,7 @@ use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
 use homing_feed::FeedConfig;
 use homing_index::Copies;
 
-use crate::choices::{COPIES, CacheView, LogLevel};
+use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
@@ -51,6 +51,8 @@ pub struct Config {
     pub health: HealthLimits,
     /// Logs.
     pub log: Log,
+    /// Traces of requests.
+    pub traces: Traces,
     /// `homing serve`.
     pub serve: Serve,
     /// `homing demo`.
@@ -98,6 +100,21 @@ pub struct Indexer {
 pub struct Log {
     /// How much is logged.
     pub level: LogLevel,
+    /// How a line is written.
+    pub format: LogFormat,
+}
+
+/// Traces of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// The collector, as it was written; `None` where nothing is traced.
+    pub endpoint: Option<String>,
+    /// The share of requests whose client says nothing.
+    pub share: f64,
+    /// What we are called.
+    pub service: String,
+    /// Requests whose spans wait.
+    pub queue: u32,
 }
 
 /// What keeps views right: limits and times of the feed.
@@ -233,15 +250,16 @@ impl Config {
             Value::File(path) => path,
             other => unreachable!("{id:?} is {other:?}, not a file"),
         };
-        let Value::Name(model) = value(KnobId::Model) else {
-            unreachable!("the model is not a name");
+        let name = |id| match value(id) {
+            Value::Name(name) => name,
+            other => unreachable!("{id:?} is {other:?}, not a name"),
         };
         let Value::Seed(hash_seed) = value(KnobId::HashSeed) else {
             unreachable!("the hash seed is not a seed");
         };
         Self {
             block_size: BlockSize::new(small(KnobId::BlockSize)).expect("the range of block sizes begins above 0"),
-            model: ModelName::new(model),
+            model: ModelName::new(name(KnobId::Model)),
             hash_seed,
             index: IndexLimits {
                 cache_view: CacheView::ALL[choice(KnobId::CacheView)],
@@ -283,6 +301,13 @@ impl Config {
             health: HealthLimits::build(&value),
             log: Log {
                 level: LogLevel::ALL[choice(KnobId::LogLevel)],
+                format: LogFormat::ALL[choice(KnobId::LogFormat)],
+            },
+            traces: Traces {
+                endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
+                share: ratio(KnobId::TraceShare),
+                service: name(KnobId::TraceService),
+                queue: small(KnobId::TraceQueue),
             },
             serve: Serve::build(&value),
             demo: Demo {

@@ -44,8 +44,8 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::{CacheView, EventFormat, LogLevel, MockDialect, Switch, role_name};
-pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log};
+pub use choices::{CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch, role_name};
+pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};

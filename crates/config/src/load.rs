@@ -69,6 +69,18 @@ impl Reader {
         }
     }
 
+    /// Takes out the workers that flags or the variable name, as they were written: for who reads them by himself, because of such a
+    /// worker nothing but its address needs to be said.
+    pub fn take_workers(&mut self) -> Vec<String> {
+        let flags = std::mem::take(&mut self.inputs.worker_flags);
+        let variable = std::mem::take(&mut self.inputs.worker_variable);
+        if flags.is_empty() {
+            variable.split_whitespace().map(str::to_owned).collect()
+        } else {
+            flags
+        }
+    }
+
     /// The file, if one was named.
     pub fn file(&self) -> Option<&Path> {
         self.path.as_deref()

@@ -26,8 +26,16 @@ pub struct Mock {
     pub profile_file: Option<PathBuf>,
     /// A folder with a tokenizer; `None`: a token stands for a byte.
     pub tokenizer: Option<PathBuf>,
+    /// Whether chats are put together by the template of that folder.
+    pub chat_template: Switch,
     /// How many times as fast as the profile it is.
     pub speedup: f64,
+    /// Whether equal prefixes are computed once.
+    pub prefix_caching: Switch,
+    /// Whether answers say how many tokens came from the cache.
+    pub usage_details: Switch,
+    /// How far its clock is ahead.
+    pub clock_ahead: Duration,
     /// Blocks of cache of each rank.
     pub blocks: Blocks,
     /// Host memory of each rank.
@@ -56,6 +64,8 @@ pub struct Mock {
     pub answer_tokens: u32,
     /// Adapters on the device; 0: none are served.
     pub max_loras: u32,
+    /// Whether adapters can be loaded while it runs.
+    pub lora_updating: Switch,
     /// How much longer a step takes that loads one.
     pub lora_load: Duration,
     /// Events.
@@ -138,7 +148,11 @@ impl Mock {
             profile: name(value, KnobId::MockProfile),
             profile_file: file(value, KnobId::MockProfileFile),
             tokenizer: file(value, KnobId::MockTokenizer),
+            chat_template: switch(value, KnobId::MockChatTemplate),
             speedup: ratio(value, KnobId::MockSpeedup),
+            prefix_caching: switch(value, KnobId::MockPrefixCaching),
+            usage_details: switch(value, KnobId::MockUsageDetails),
+            clock_ahead: time(value, KnobId::MockClockAhead),
             blocks: Blocks(small(KnobId::MockBlocks)),
             host_tier: MockTier {
                 blocks: Blocks(small(KnobId::MockHostBlocks)),
@@ -159,10 +173,8 @@ impl Mock {
             seed: count(KnobId::MockSeed),
             answer_tokens: small(KnobId::MockAnswerTokens),
             max_loras: small(KnobId::MockMaxLoras),
-            lora_load: match value(KnobId::MockLoraLoad) {
-                Value::Time(time) => time,
-                other => unreachable!("the time to load an adapter is {other:?}"),
-            },
+            lora_updating: switch(value, KnobId::MockLoraUpdating),
+            lora_load: time(value, KnobId::MockLoraLoad),
             events: MockEvents::build(value),
             register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
             register_token: secret(value, KnobId::MockRegisterToken),
@@ -217,6 +229,13 @@ fn ratio(value: &impl Fn(KnobId) -> Value, id: KnobId) -> f64 {
     match value(id) {
         Value::Ratio(ratio) => ratio,
         other => unreachable!("{id:?} is {other:?}, not a ratio"),
+    }
+}
+
+fn time(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Duration {
+    match value(id) {
+        Value::Time(time) => time,
+        other => unreachable!("{id:?} is {other:?}, not a time"),
     }
 }
 

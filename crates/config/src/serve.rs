@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homing_domain::Tokens;
 
-use crate::choices::Switch;
+use crate::choices::{CheckWorkers, Switch};
 use crate::knob::Value;
 use crate::security::Security;
 use crate::table::KnobId;
@@ -34,6 +34,8 @@ pub struct Serve {
     pub tokenizer: Option<PathBuf>,
     /// How long a worker may take to say which tokens a prompt has.
     pub tokenize_timeout: Duration,
+    /// What is done to find out whether a worker is set up well.
+    pub check_workers: CheckWorkers,
     /// Bounds of bodies.
     pub bodies: Bodies,
     /// Bounds of times.
@@ -161,6 +163,10 @@ impl Serve {
             profile: name(KnobId::ServeProfile),
             tokenizer: file(KnobId::ServeTokenizer),
             tokenize_timeout: time(KnobId::ServeTokenizeTimeout),
+            check_workers: match value(KnobId::ServeCheckWorkers) {
+                Value::Choice(place) => CheckWorkers::ALL[place],
+                other => unreachable!("what is done with new workers is {other:?}"),
+            },
             bodies: Bodies {
                 request: size(KnobId::ServeMaxRequest),
                 answer: size(KnobId::ServeMaxAnswer),

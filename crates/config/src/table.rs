@@ -4,7 +4,7 @@
 //! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
-use crate::choices::{COPIES_CHOICES, CacheView, EventFormat, LogLevel, MockDialect, Switch};
+use crate::choices::{COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch};
 use crate::knob::{Kind, Knob, Unit};
 
 macro_rules! knobs {
@@ -257,6 +257,21 @@ knobs! {
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
+    /// How a line of the log is written.
+    LogFormat = "log.format", "text", Kind::Choice(LogFormat::CHOICES);
+
+    /// The collector of OpenTelemetry that `homing serve` sends spans to, by OTLP over HTTP in JSON: `http://HOST:4318` or `none`.
+    TraceEndpoint = "trace.endpoint", "none", Kind::Name;
+
+    /// Which share of requests is traced whose client says nothing about it. A client that does is followed.
+    TraceShare = "trace.share", "0.01", Kind::Ratio(0.0..=1.0);
+
+    /// What Homing is called in traces.
+    TraceService = "trace.service", "homing", Kind::Name;
+
+    /// How many requests whose spans wait to be sent. The spans of more are dropped and counted.
+    TraceQueue = "trace.queue-requests", "4096", Kind::Count(Unit::Number, 1..=1 << 20);
+
     /// Where `homing serve` takes requests.
     ServeListen = "serve.listen", "127.0.0.1:8080", Kind::Address;
 
@@ -338,6 +353,9 @@ knobs! {
 
     /// How long a worker may take to say which tokens a prompt has. After that the request is routed by load.
     ServeTokenizeTimeout = "serve.tokenize-timeout", "1s", Kind::Time(1..=MINUTE);
+
+    /// What is done when a worker comes to find out whether it is set up well. `homing status` shows what was found.
+    ServeCheckWorkers = "serve.check-workers", "quiet", Kind::Choice(CheckWorkers::CHOICES);
 
     /// How long a request may be. A longer one is refused.
     ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
@@ -445,6 +463,9 @@ knobs! {
     /// A folder with a `tokenizer.json`, for texts; without one a token stands for a byte.
     MockTokenizer = "mock.tokenizer", "none", Kind::File;
 
+    /// Whether chats are put together by the chat template of that folder, as an engine does it, and not between two marks.
+    MockChatTemplate = "mock.chat-template", "off", Kind::Choice(Switch::CHOICES);
+
     /// How many times as fast as the profile says it is.
     MockSpeedup = "mock.speedup", "1", Kind::Ratio(0.001..=100_000.0);
 
@@ -492,6 +513,19 @@ knobs! {
 
     /// After about how many tokens an answer ends by itself, unless a request asks for all of them; 0: never.
     MockAnswerTokens = "mock.answer-tokens", "128", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// Whether equal prefixes are computed once. Off: as an engine whose prefix cache is turned off.
+    MockPrefixCaching = "mock.prefix-caching", "on", Kind::Choice(Switch::CHOICES);
+
+    /// Whether answers say how many tokens of their prompt came from the cache. vLLM does so only with
+    /// --enable-prompt-tokens-details, SGLang with --enable-cache-report.
+    MockUsageDetails = "mock.usage-details", "on", Kind::Choice(Switch::CHOICES);
+
+    /// How far its clock is ahead, in the dates of its answers and in its events.
+    MockClockAhead = "mock.clock-ahead", "0s", Kind::Time(0..=24 * HOUR);
+
+    /// Whether adapters can be loaded and unloaded while it runs. vLLM allows it only with VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+    MockLoraUpdating = "mock.lora-updating", "on", Kind::Choice(Switch::CHOICES);
 
     /// How many LoRA adapters fit on the device at once; 0: adapters are not served.
     MockMaxLoras = "mock.max-loras", "4", Kind::Count(Unit::Number, 0..=4096);

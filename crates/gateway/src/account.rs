@@ -13,6 +13,7 @@ use homing_trace::{Client, LogRecord};
 use crate::gateway::Gateway;
 use crate::keyring::Tab;
 use crate::record::Record;
+use crate::spans;
 
 /// What is remembered of a request until it ends.
 #[derive(Debug)]
@@ -106,6 +107,12 @@ impl Account {
         told.first_token_ms = self.first.map(millis);
         told.took_ms = Some(millis(took));
         drop(told);
+        if let Some(exporter) = &self.gateway.exporter {
+            exporter.tell(spans::of(&self.record, ending.end));
+        }
+        tracing::debug!(
+            request = %self.record.id, model = &*self.record.model, status = ending.status, output, took_ms = millis(took), "ended"
+        );
         let log = self.gateway.log.as_ref();
         if let Some(log) = log.filter(|_| ending.end == RequestEnd::Served) {
             log.write(&self.line(took, output, ending.usage));

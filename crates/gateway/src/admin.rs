@@ -1,5 +1,6 @@
 //! What operators ask: who is there and how, why requests went where they went, metrics; and what they order: drain a worker.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
@@ -8,12 +9,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use homing_discovery::State as Health;
-use homing_domain::BlockSize;
+use homing_doctor::Severity;
+use homing_domain::{BlockSize, RankId};
+use homing_telemetry::FoundSeverity;
 use homing_wire::Dialect;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
+use crate::rows::{self, RankRow};
 use crate::truth::Feature;
 use crate::worker::Worker;
 
@@ -28,6 +32,8 @@ pub(crate) fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/health", get(async || "ok\n"))
         .route("/live", get(async || "ok\n"))
         .route("/ready", get(ready))
+        .route("/health/live", get(async || "ok\n"))
+        .route("/health/ready", get(ready))
         .route("/metrics", get(metrics))
         .route("/admin/decisions", get(decisions))
         .route("/admin/fleet", get(fleet))
@@ -37,16 +43,35 @@ pub(crate) fn routes(gateway: Arc<Gateway>) -> Router {
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    if gateway.is_ready() {
-        "ready\n".into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "no worker takes requests\n").into_response()
+    match gateway.not_ready() {
+        None => "ready\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
     }
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, gateway.metrics.render()).into_response()
+    let table = gateway.table.load();
+    let severities = [
+        (Severity::Note, FoundSeverity::Note),
+        (Severity::Warning, FoundSeverity::Warning),
+        (Severity::Fault, FoundSeverity::Fault),
+    ];
+    for (severity, label) in severities {
+        let of_one = |worker: &Arc<Worker>| {
+            let findings = worker.findings.get().into_iter().flatten();
+            findings.filter(|finding| finding.severity == severity).count()
+        };
+        let count: usize = table.workers.values().map(of_one).sum();
+        gateway.metrics.gateway.open_findings.of(label).set(count as u64);
+    }
+    let mut page = gateway.metrics.render();
+    let numbers = rows::numbers(&table, gateway.clock.now());
+    let each = numbers
+        .iter()
+        .map(|(worker, rank, numbers)| (&**worker, *rank, *numbers));
+    homing_telemetry::workers::render_into(each, &mut page);
+    (kind, page).into_response()
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,7 +101,9 @@ async fn decisions(State(gateway): State<Arc<Gateway>>, Query(which): Query<Whic
 
 async fn fleet(State(gateway): State<Arc<Gateway>>) -> Json<Value> {
     let table = gateway.table.load();
-    let workers: Vec<Value> = table.workers.values().map(|worker| described(worker)).collect();
+    let now = gateway.clock.now();
+    let rows = rows::rows(&table, now);
+    let workers: Vec<Value> = table.workers.values().map(|worker| described(worker, &rows)).collect();
     let drift: Vec<Value> = Feature::ALL
         .into_iter()
         .map(|feature| {
@@ -85,10 +112,23 @@ async fn fleet(State(gateway): State<Arc<Gateway>>) -> Json<Value> {
         })
         .collect();
     let models: Vec<&String> = table.models.keys().collect();
-    Json(json!({ "ready": gateway.is_ready(), "models": models, "workers": workers, "prompt_counts": drift }))
+    let metrics = &gateway.metrics.gateway;
+    let queue = json!({
+        "running": metrics.running_requests.get(),
+        "waiting": metrics.waiting_requests.get(),
+    });
+    Json(json!({
+        "ready": gateway.is_ready(),
+        "not_ready": gateway.not_ready(),
+        "uptime_ms": now.millis() as u64,
+        "models": models,
+        "queue": queue,
+        "workers": workers,
+        "prompt_counts": drift,
+    }))
 }
 
-fn described(worker: &Worker) -> Value {
+fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>) -> Value {
     let truth = worker.truth.counts();
     let (served, failed) = worker.counts();
     let standing = worker.lane.keeper.standing();
@@ -96,9 +136,17 @@ fn described(worker: &Worker) -> Value {
         .ranks()
         .map(|rank| {
             let status = standing.rank(rank);
+            let row = rows.get(&rank).copied().unwrap_or_default();
             json!({
                 "rank": rank.dp.0,
                 "view": status.map_or("none", |status| status.state.name()),
+                "running": row.running,
+                "waiting": row.waiting,
+                "booked": row.booked,
+                "pending_tokens": row.pending_tokens,
+                "backlog_ms": row.backlog_ms,
+                "used_blocks": row.used_blocks,
+                "usage": row.usage,
             })
         })
         .collect();
@@ -132,9 +180,12 @@ fn described(worker: &Worker) -> Value {
             "less": truth.less,
             "more": truth.more,
             "unsaid": truth.unsaid,
+            "prompt_tokens": truth.prompt_tokens,
             "predicted_tokens": truth.predicted_tokens,
             "cached_tokens": truth.cached_tokens,
         },
+        "checked": worker.findings.get().is_some(),
+        "findings": worker.findings.get().cloned().unwrap_or_default(),
         "diagnosis": diagnosis(worker),
         "remarks": worker.remarks,
         "unlearnt": unlearnt,

@@ -115,13 +115,11 @@ impl Case<'_> {
         if !self.ask.endpoint.generates() || !uses_overlap {
             return Known::nothing(body.len(), None);
         }
-        let began = Instant::now();
         let known = match tokens::given(self.ask, body) {
             Some(known) => known,
             None => self.tokenized(pool).await,
         };
         let metrics = &self.gateway.metrics.gateway;
-        metrics.tokenize_duration.observe(began.elapsed());
         let source = match known.from {
             From::Request => TokenSource::Request,
             From::Tokenizer => TokenSource::Tokenizer,

@@ -5,6 +5,7 @@
 //! **Invariant:** the worker's health is told before its booking ends, so that nobody who waits goes to a worker that just failed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use homing_discovery::{Outcome, Pass, Room};
 use homing_domain::Tokens;
@@ -27,6 +28,8 @@ pub(crate) struct Flight {
     /// What we counted of its prompt, if we know all of it.
     counted: Option<u32>,
     feature: Feature,
+    /// When tokens last came, and how many there were then.
+    last: Option<(Instant, u64)>,
 }
 
 impl Flight {
@@ -39,6 +42,7 @@ impl Flight {
             pass,
             counted: None,
             feature: Feature::Plain,
+            last: None,
         }
     }
 
@@ -50,6 +54,20 @@ impl Flight {
 
     /// So many tokens came so far.
     pub(crate) fn output(&mut self, generated: u64) {
+        let now = Instant::now();
+        match self.last {
+            Some((before, count)) if generated > count => {
+                let tokens = u32::try_from(generated - count).unwrap_or(u32::MAX);
+                self.gateway
+                    .metrics
+                    .gateway
+                    .inter_token
+                    .observe((now - before) / tokens);
+                self.last = Some((now, generated));
+            }
+            Some(_) => {}
+            None => self.last = Some((now, generated)),
+        }
         if let Some(booked) = &mut self.booked {
             booked.output(u32::try_from(generated).unwrap_or(u32::MAX));
         }
@@ -91,7 +109,7 @@ impl Flight {
             .cached
             .map(|cached| Tokens(u32::try_from(cached).unwrap_or(u32::MAX)));
         let predicted = booked.cached();
-        let fit = self.worker.truth.saw(predicted, cached);
+        let fit = self.worker.truth.saw(usage.prompt, predicted, cached);
         metrics
             .judged_predictions
             .of(match fit {

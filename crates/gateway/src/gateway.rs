@@ -22,6 +22,7 @@ use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
+use crate::exporter::Exporter;
 use crate::head::Fault;
 use crate::headers;
 use crate::kept::{self, Kept};
@@ -32,10 +33,11 @@ use crate::models;
 use crate::outward::{ClientKey, Outward};
 use crate::pool::Pool;
 use crate::reading::heard_of;
-use crate::record::{Begun, Record, Records};
+use crate::record::{Begun, Parts, Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
+use crate::spans::Traced;
 use crate::table::Table;
 use crate::tokens::{From, Prompters};
 use crate::trip::{Answer, Arriving, NoAnswer, Trip};
@@ -56,6 +58,8 @@ pub(crate) struct Gateway {
     pub(crate) records: Records,
     pub(crate) drift: Drift,
     pub(crate) log: Option<RequestLog>,
+    /// Where spans go, if there are traces.
+    pub(crate) exporter: Option<Exporter>,
     pub(crate) budget: Budget,
     pub(crate) ending: AtomicBool,
     pub(crate) ring: Arc<Keyring>,
@@ -65,7 +69,23 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Whether it takes requests: it does not end, and somebody serves.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ending.load(Relaxed) && !self.table.load().workers.is_empty()
+        self.not_ready().is_none()
+    }
+
+    /// Why it takes no requests, in words; `None` if it does.
+    pub(crate) fn not_ready(&self) -> Option<String> {
+        if self.ending.load(Relaxed) {
+            return Some("it was told to end, and takes nothing new".to_owned());
+        }
+        let table = self.table.load();
+        if !table.workers.is_empty() {
+            return None;
+        }
+        Some(match self.metrics.discovery.known_workers.get() {
+            0 => "no worker was told of".to_owned(),
+            1 => "one worker was told of, and has not said yet what it is".to_owned(),
+            told => format!("{told} workers were told of, and none of them has said yet what it is"),
+        })
     }
 
     /// The answer to one request. Every request gets one.
@@ -73,9 +93,13 @@ impl Gateway {
         let path = request.uri().path();
         if request.method() == hyper::Method::GET {
             match path {
-                "/health" | "/live" => return plain(StatusCode::OK, "ok\n"),
-                "/ready" if self.is_ready() => return plain(StatusCode::OK, "ready\n"),
-                "/ready" => return plain(StatusCode::SERVICE_UNAVAILABLE, "no worker takes requests\n"),
+                "/health" | "/live" | "/health/live" => return plain(StatusCode::OK, "ok\n"),
+                "/ready" | "/health/ready" => {
+                    return match self.not_ready() {
+                        None => plain(StatusCode::OK, "ready\n"),
+                        Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
+                    };
+                }
                 _ => {}
             }
         }
@@ -228,8 +252,13 @@ impl Gateway {
             prompt_tokens: known.count,
             tokens_from: known.from.name(),
             unknown: known.why.clone(),
+            began: arrived.began,
+            parts: Parts {
+                tokenize: tokenized - arrived.began,
+                keys: tokenized.elapsed(),
+            },
+            trace: self.traced(&arrived),
         }));
-        self.metrics.gateway.decide_duration.observe(tokenized.elapsed());
         if hints.dry_run == Switch::On {
             return self.dry_run(&lane, &question, &record);
         }
@@ -277,6 +306,14 @@ impl Gateway {
             tries: 0,
         });
         Ok(self.carry(trip, account, hints.explain).await)
+    }
+
+    /// The trace that a request belongs to, if there are traces.
+    pub(crate) fn traced(&self, arrived: &Arrived) -> Option<Traced> {
+        self.exporter.as_ref()?;
+        let header = arrived.headers.get(headers::TRACEPARENT);
+        let header = header.and_then(|header| header.to_str().ok());
+        Some(Traced::begin(header, self.config.load().traces.share))
     }
 
     /// Carries a request to a worker and its answer back.

@@ -18,6 +18,9 @@ pub(crate) const ENGINE_ID: HeaderName = HeaderName::from_static("x-request-id")
 /// The part of a worker that a request is for, as vLLM and SGLang are told.
 pub(crate) const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
+/// The trace that a request belongs to.
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static(homing_telemetry::trace::TRACEPARENT);
+
 /// Whether a header belongs to one connection and not to what is sent over it.
 fn is_of_the_connection(name: &HeaderName) -> bool {
     matches!(

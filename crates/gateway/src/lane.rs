@@ -9,6 +9,7 @@
 //! **Invariant:** after every word to the router its effects are carried out, so that nobody waits for an effect that nobody looks at.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use homing_domain::{RankId, RequestId, Tokens, WorkerId};
 use homing_keeper::{Keeper, Standing, Subject};
@@ -72,21 +73,34 @@ impl Lane {
             id: &id,
             waits: true,
         };
-        let verdict = self.router.ask(self.now(), question);
+        let began = Instant::now();
+        let mut looked = began;
+        let verdict = self
+            .router
+            .ask_noting(self.clock.at(began), question, || looked = Instant::now());
+        let took = Deciding {
+            lookup: looked - began,
+            decide: looked.elapsed(),
+        };
         let answer = match verdict {
             Verdict::Go(routed) => Some(Ok(Booked::new(self, *routed))),
             Verdict::Turned(why) => Some(Err(why)),
             Verdict::Wait => None,
         };
         self.settle();
-        if let Some(answer) = answer {
-            seat.leave();
-            return answer;
-        }
-        let answer = told.await;
+        let answer = match answer {
+            Some(answer) => answer,
+            // Nobody drops a sender unsent but another request of the same id that took its place.
+            None => match told.await {
+                Ok(answer) => answer,
+                Err(_) => Err(Turned::Full(Refused::Known(id.clone()))),
+            },
+        };
         seat.leave();
-        // Nobody drops a sender unsent but another request of the same id that took its place.
-        answer.unwrap_or_else(|_| Err(Turned::Full(Refused::Known(id.clone()))))
+        answer.map(|mut booked| {
+            booked.took = took;
+            booked
+        })
     }
 
     /// What would be decided. Changes nothing.
@@ -206,6 +220,17 @@ pub(crate) struct Booked {
     pub(crate) routed: Routed,
     first: bool,
     told: u32,
+    /// What it took to decide, when it was asked for.
+    pub(crate) took: Deciding,
+}
+
+/// How long it took to decide about a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Deciding {
+    /// To look into the index.
+    pub(crate) lookup: Duration,
+    /// To decide, or to find that it has to wait.
+    pub(crate) decide: Duration,
 }
 
 impl Booked {
@@ -215,6 +240,7 @@ impl Booked {
             routed,
             first: false,
             told: 0,
+            took: Deciding::default(),
         }
     }
 

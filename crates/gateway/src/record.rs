@@ -4,11 +4,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use homing_domain::RequestId;
 use homing_scheduler::Decision;
+use homing_telemetry::trace::Context;
 use serde_json::{Value, json};
+
+use crate::spans::{Form, Traced};
 
 /// What is known of a request when it was decided.
 #[derive(Debug)]
@@ -24,7 +27,22 @@ pub(crate) struct Record {
     pub(crate) tokens_from: &'static str,
     /// Why less is known of the prompt than could be, in words.
     pub(crate) unknown: Option<String>,
+    /// When all of it was here.
+    pub(crate) began: Instant,
+    /// What it took until a decision could be asked for.
+    pub(crate) parts: Parts,
+    /// The trace that it belongs to, if there are traces.
+    pub(crate) trace: Option<Traced>,
     told: Mutex<Told>,
+}
+
+/// How long it took until a decision could be asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    /// From text to tokens.
+    pub(crate) tokenize: Duration,
+    /// From tokens to keys.
+    pub(crate) keys: Duration,
 }
 
 /// What became of a request.
@@ -49,6 +67,16 @@ pub(crate) struct Try {
     pub(crate) predicted_cached: u32,
     pub(crate) waited_ms: f64,
     pub(crate) decision: Arc<Decision>,
+    /// Its span.
+    pub(crate) span: u64,
+    /// When a decision was asked for, how long that took, and when it was there.
+    pub(crate) asked: Instant,
+    pub(crate) took_ns: u64,
+    pub(crate) sent: Instant,
+    /// When an answer began, and how it comes.
+    pub(crate) answered: Option<(Instant, Form)>,
+    /// When it failed.
+    pub(crate) ended: Option<Instant>,
     /// Why it failed, if it did.
     pub(crate) failed: Option<String>,
 }
@@ -64,6 +92,9 @@ pub(crate) struct Begun {
     pub(crate) prompt_tokens: u32,
     pub(crate) tokens_from: &'static str,
     pub(crate) unknown: Option<String>,
+    pub(crate) began: Instant,
+    pub(crate) parts: Parts,
+    pub(crate) trace: Option<Traced>,
 }
 
 impl Record {
@@ -78,6 +109,9 @@ impl Record {
             prompt_tokens: begun.prompt_tokens,
             tokens_from: begun.tokens_from,
             unknown: begun.unknown,
+            began: begun.began,
+            parts: begun.parts,
+            trace: begun.trace,
             told: Mutex::default(),
         }
     }
@@ -90,7 +124,22 @@ impl Record {
     pub(crate) fn failed(&self, why: &str) {
         if let Some(last) = self.told().tries.last_mut() {
             last.failed = Some(why.to_owned());
+            last.ended = Some(Instant::now());
         }
+    }
+
+    /// The last try is answered.
+    pub(crate) fn answered(&self, form: Form) {
+        if let Some(last) = self.told().tries.last_mut() {
+            last.answered = Some((Instant::now(), form));
+        }
+    }
+
+    /// What the worker of the last try is told about the trace.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        let traced = self.trace?;
+        let span = self.told().tries.last().map_or(traced.own.span, |last| last.span);
+        Some(Context { span, ..traced.own }.header())
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -183,6 +232,9 @@ mod tests {
             prompt_tokens: 3,
             tokens_from: "tokenizer",
             unknown: None,
+            began: Instant::now(),
+            parts: Parts::default(),
+            trace: None,
         }))
     }
 

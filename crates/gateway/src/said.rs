@@ -65,7 +65,7 @@ pub(crate) fn refused(refuse: &Refuse, family: Family, id: &str) -> Answered {
 }
 
 /// A short text.
-pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answered {
+pub(crate) fn plain(status: StatusCode, text: impl Into<bytes::Bytes>) -> Answered {
     let mut response = Response::new(Reply::whole(text));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");

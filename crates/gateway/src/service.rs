@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use homing_config::keys::KeysProblem;
-use homing_config::{Config, Reader, Rejected, Resolved, Switch};
+use homing_config::{Config, HttpUrl, Reader, Rejected, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
@@ -29,6 +29,7 @@ use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::door::Door;
+use crate::exporter::{Exporter, ExporterConfig};
 use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::log::{LogPlace, RequestLog};
@@ -81,6 +82,14 @@ pub enum StartError {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// The collector of traces is none.
+    #[error("{endpoint} (`trace.endpoint`) {why}")]
+    Collector {
+        /// As it was written.
+        endpoint: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// Workers cannot be watched.
     #[error(transparent)]
@@ -191,6 +200,7 @@ impl Service {
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,
+            exporter: exporter(&config, &metrics)?,
             budget: Budget::new(serve.retries.budget),
             ending: AtomicBool::new(false),
             ring: renewal.ring(),
@@ -306,6 +316,9 @@ impl Service {
             let _ = tokio::time::timeout(Duration::from_secs(5), joined).await;
         }
         let gateway = self.gateway;
+        if let Some(exporter) = &gateway.exporter {
+            exporter.flush().await;
+        }
         let flushed = tokio::task::spawn_blocking(move || gateway.log.as_ref().map(RequestLog::flush));
         let _ = flushed.await;
         self.admin.abort();
@@ -473,6 +486,30 @@ fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, St
         error,
     })?;
     Ok(Some(log))
+}
+
+/// Where spans go, if somebody wants them.
+fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>, StartError> {
+    let traces = &config.traces;
+    let Some(endpoint) = &traces.endpoint else {
+        return Ok(None);
+    };
+    let wrong = |why: String| StartError::Collector {
+        endpoint: endpoint.clone(),
+        why,
+    };
+    let url = HttpUrl::parse(endpoint).map_err(|fault| wrong(fault.to_string()))?;
+    if url.scheme() == Scheme::Https {
+        return Err(wrong(
+            "is spoken to without TLS only: put a collector on this machine".to_owned(),
+        ));
+    }
+    let exporter = ExporterConfig {
+        endpoint: url,
+        service: traces.service.clone(),
+        queue: traces.queue as usize,
+    };
+    Ok(Some(Exporter::start(exporter, metrics.clone())?))
 }
 
 fn listen(address: SocketAddr, knob: &'static str) -> Result<(StdListener, SocketAddr), StartError> {

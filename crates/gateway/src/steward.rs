@@ -26,6 +26,7 @@ use homing_tls::Trust;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::checkup::Checkup;
 use crate::clock::Clock;
 use crate::lane::Lane;
 use crate::settings;
@@ -52,6 +53,7 @@ pub(crate) struct Steward {
     prompters: Arc<Prompters>,
     watchers: Watchers,
     trust: Trust,
+    checkup: Option<Checkup>,
     lanes: BTreeMap<Subject, Arc<Lane>>,
     /// All that were told of, whether they answer or not.
     known: BTreeMap<WorkerId, Known>,
@@ -82,6 +84,9 @@ pub enum StewardError {
     /// The HTTP client cannot be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
+    /// Workers cannot be looked at.
+    #[error(transparent)]
+    Checkup(#[from] homing_doctor::SetupError),
 }
 
 /// What was worked out before.
@@ -109,6 +114,7 @@ impl Steward {
             watchers,
             trust,
         } = begin;
+        let checkup = Checkup::new(&config, prompters.clone())?;
         Ok(Self {
             sources: Sources::new(&config, &metrics)?,
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
@@ -120,6 +126,7 @@ impl Steward {
             prompters,
             watchers,
             trust,
+            checkup,
             lanes: BTreeMap::new(),
             known: BTreeMap::new(),
             leaving: Vec::new(),
@@ -263,6 +270,9 @@ impl Steward {
             known.worker = Some(worker.clone());
         }
         self.publish();
+        if let Some(checkup) = &self.checkup {
+            checkup.begin(&worker);
+        }
         tracing::info!(
             worker = %worker.name, model = %worker.spec.model, block_size = worker.spec.block_size.get(),
             ranks = worker.spec.ranks, view = ?view, "takes requests"

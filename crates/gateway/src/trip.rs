@@ -31,6 +31,8 @@ use crate::pool::Pool;
 use crate::reading::{Begins, begins, is_events, joined};
 use crate::record::{Record, Try};
 use crate::refusal::Refuse;
+use crate::spans::Form;
+use crate::timing;
 use crate::truth::Feature;
 use crate::worker::Worker;
 
@@ -129,7 +131,13 @@ impl Trip {
             };
             self.note(&worker, &booked, asked);
             match self.try_at(&worker, booked).await {
-                Tried::Answered(answer) => return Ok(*answer),
+                Tried::Answered(answer) => {
+                    self.record.answered(match answer.body {
+                        Arriving::Whole(_) => Form::Whole,
+                        Arriving::Pieces { .. } => Form::Streamed,
+                    });
+                    return Ok(*answer);
+                }
                 Tried::Failed(this) => {
                     let metrics = &self.gateway.metrics.gateway;
                     metrics.failed_tries.of(this.kind).add(1);
@@ -186,13 +194,9 @@ impl Trip {
     }
 
     fn note(&self, worker: &Worker, booked: &Booked, asked: Instant) {
-        self.record.told().tries.push(Try {
-            worker: worker.name.clone(),
-            predicted_cached: booked.cached().0,
-            waited_ms: asked.elapsed().as_secs_f64() * 1e3,
-            decision: Arc::new(booked.routed.decision.clone()),
-            failed: None,
-        });
+        let this = Try::new(worker, booked, asked);
+        timing::routed(&self.gateway, &self.record, worker.spec.role, &this, booked.took);
+        self.record.told().tries.push(this);
     }
 
     async fn try_at(&self, worker: &Arc<Worker>, booked: Booked) -> Tried {
@@ -314,6 +318,9 @@ impl Trip {
         *request.headers_mut() = headers::to_worker(&self.headers, &worker.host, &self.id);
         if worker.spec.ranks > 1 {
             request.headers_mut().insert(headers::RANK, HeaderValue::from(dp));
+        }
+        if let Some(parent) = self.record.traceparent().and_then(|parent| parent.try_into().ok()) {
+            request.headers_mut().insert(headers::TRACEPARENT, parent);
         }
         request
     }

@@ -50,6 +50,7 @@ pub(crate) struct Truth {
     more: AtomicU64,
     /// Answers that did not say it.
     unsaid: AtomicU64,
+    prompt_tokens: AtomicU64,
     predicted_tokens: AtomicU64,
     cached_tokens: AtomicU64,
 }
@@ -61,17 +62,19 @@ pub(crate) struct TruthCounts {
     pub(crate) less: u64,
     pub(crate) more: u64,
     pub(crate) unsaid: u64,
+    pub(crate) prompt_tokens: u64,
     pub(crate) predicted_tokens: u64,
     pub(crate) cached_tokens: u64,
 }
 
 impl Truth {
-    /// An answer came.
-    pub(crate) fn saw(&self, predicted: Tokens, cached: Option<Tokens>) -> Option<Fit> {
+    /// An answer came to a prompt of so many tokens.
+    pub(crate) fn saw(&self, prompt: u64, predicted: Tokens, cached: Option<Tokens>) -> Option<Fit> {
         let Some(cached) = cached else {
             self.unsaid.fetch_add(1, Relaxed);
             return None;
         };
+        self.prompt_tokens.fetch_add(prompt, Relaxed);
         self.predicted_tokens.fetch_add(u64::from(predicted.0), Relaxed);
         self.cached_tokens.fetch_add(u64::from(cached.0), Relaxed);
         let (fit, counter) = match cached.cmp(&predicted) {
@@ -89,6 +92,7 @@ impl Truth {
             less: self.less.load(Relaxed),
             more: self.more.load(Relaxed),
             unsaid: self.unsaid.load(Relaxed),
+            prompt_tokens: self.prompt_tokens.load(Relaxed),
             predicted_tokens: self.predicted_tokens.load(Relaxed),
             cached_tokens: self.cached_tokens.load(Relaxed),
         }
@@ -132,12 +136,15 @@ mod tests {
     #[test]
     fn what_was_not_said_is_not_compared() {
         let truth = Truth::default();
-        assert_eq!(truth.saw(Tokens(32), None), None);
-        assert_eq!(truth.saw(Tokens(32), Some(Tokens(32))), Some(Fit::Equal));
-        assert_eq!(truth.saw(Tokens(32), Some(Tokens(16))), Some(Fit::Less));
-        assert_eq!(truth.saw(Tokens(32), Some(Tokens(48))), Some(Fit::More));
+        assert_eq!(truth.saw(40, Tokens(32), None), None);
+        assert_eq!(truth.saw(40, Tokens(32), Some(Tokens(32))), Some(Fit::Equal));
+        assert_eq!(truth.saw(40, Tokens(32), Some(Tokens(16))), Some(Fit::Less));
+        assert_eq!(truth.saw(40, Tokens(32), Some(Tokens(48))), Some(Fit::More));
         let counts = truth.counts();
         assert_eq!((counts.compared(), counts.unsaid), (3, 1));
-        assert_eq!((counts.predicted_tokens, counts.cached_tokens), (96, 96));
+        assert_eq!(
+            (counts.prompt_tokens, counts.predicted_tokens, counts.cached_tokens),
+            (120, 96, 96)
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! One worker as requests meet it: where it is, whether it is well, and how often it was what we said it would be.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use homing_config::{Scheme, WorkerSpec};
 use homing_discovery::{Admission, Facts, Health, Outcome, Pass, Ping, Room, State, Turn};
+use homing_doctor::Finding;
 use homing_domain::{RankId, WorkerId};
 use homing_profile::Time;
 use homing_scheduler::{Duty, Health as Serves};
@@ -30,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) lane: Arc<Lane>,
     pub(crate) address: Address,
     pub(crate) host: HeaderValue,
+    /// What was found to be wrong with how it is set up; nothing before it was looked at.
+    pub(crate) findings: OnceLock<Vec<Finding>>,
     /// How well its cache was predicted.
     pub(crate) truth: Truth,
     health: Mutex<Health>,
@@ -82,6 +85,7 @@ impl Worker {
             host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
             address: Address { host, port, trust },
             spec,
+            findings: OnceLock::new(),
             truth: Truth::default(),
             health: Mutex::new(health),
             draining: AtomicBool::new(false),

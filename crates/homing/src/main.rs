@@ -5,6 +5,7 @@
 
 mod agent;
 mod demo;
+mod doctor;
 mod index;
 mod keys;
 mod logs;
@@ -18,6 +19,7 @@ mod service;
 mod show;
 #[cfg(feature = "sim")]
 mod sim;
+mod status;
 mod stream;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -29,6 +31,9 @@ use homing_config::{KnobId, Resolved, Source, flags};
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
+    if let Some(("doctor", matches)) = matches.subcommand() {
+        return doctor::run(matches);
+    }
     match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output through a pipe may stop reading.
@@ -78,6 +83,8 @@ fn command() -> Command {
         .subcommand(flags::with_flags(index))
         .subcommand(flags::with_flags(agent))
         .subcommand(flags::with_flags(mock))
+        .subcommand(doctor::command())
+        .subcommand(status::command())
         .subcommand(flags::with_flags(config))
         .subcommand(metrics)
         .subcommand(keys::command())
@@ -108,6 +115,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         Some(("replay", matches)) => print(&replay::replay(matches)?),
         #[cfg(feature = "sim")]
         Some(("tune", matches)) => print(&replay::tune(matches)?),
+        Some(("status", matches)) => status::run(matches),
         Some(("profile", matches)) => print(&profile::run(matches)?),
         _ => unreachable!("clap knows no other subcommand"),
     }
@@ -126,10 +134,7 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     // What a gateway logs when a worker is killed would be between the lines, unless somebody asks for it.
     let asked = |setting: &homing_config::Setting| setting.id == KnobId::LogLevel && setting.source != Source::Default;
     if resolved.settings.iter().any(asked) {
-        logs::start(
-            resolved.config.log.level,
-            homing_config::colour(io::stderr().is_terminal()),
-        );
+        logs::start(&resolved.config.log, homing_config::colour(io::stderr().is_terminal()));
     }
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let screen = demo::Screen::new(mode, style);

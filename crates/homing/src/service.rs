@@ -33,7 +33,7 @@ pub fn run<F>(config: &Config, threads: Threads, serve: impl FnOnce(Stop) -> F) 
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    logs::start(config.log.level, homing_config::colour(io::stderr().is_terminal()));
+    logs::start(&config.log, homing_config::colour(io::stderr().is_terminal()));
     until_told(threads, serve)
 }
 

@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
@@ -134,8 +134,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
             .route("/v1/messages", post(messages))
             .route("/reset_prefix_cache", post(control::reset_prefix_cache))
             .route("/kv_event_sources", get(control::kv_event_sources))
-            .route("/v1/load_lora_adapter", post(control::load_adapter))
-            .route("/v1/unload_lora_adapter", post(control::unload_adapter)),
+            .merge(updating(&app)),
         MockDialect::Sglang => Router::new()
             .route("/generate", post(generate))
             .route("/server_info", get(sglang::server_info))
@@ -154,7 +153,30 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(|| async {
             json_answer(StatusCode::METHOD_NOT_ALLOWED, &json!({"detail": "Method Not Allowed"}))
         })
+        .layer(axum::middleware::map_response_with_state(app.clone(), dated))
         .with_state(app)
+}
+
+/// Adapters that come and go while it runs: vLLM does not know these routes unless it was told to.
+fn updating(app: &App) -> Router<Arc<App>> {
+    if !app.settings.mock.lora_updating.is_on() {
+        return Router::new();
+    }
+    Router::new()
+        .route("/v1/load_lora_adapter", post(control::load_adapter))
+        .route("/v1/unload_lora_adapter", post(control::unload_adapter))
+}
+
+/// Says what its clock shows, where that is not the time.
+async fn dated(State(app): State<Arc<App>>, mut answer: Response) -> Response {
+    let ahead = app.settings.mock.clock_ahead;
+    if !ahead.is_zero() {
+        let date = httpdate::fmt_http_date(SystemTime::now() + ahead);
+        if let Ok(date) = HeaderValue::from_str(&date) {
+            answer.headers_mut().insert(header::DATE, date);
+        }
+    }
+    answer
 }
 
 macro_rules! endpoint {

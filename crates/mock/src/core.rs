@@ -7,7 +7,7 @@
 //! **Invariant:** nobody who waits for tokens holds the engine up: a request's channel has room for all it can get.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use homing_domain::{AdapterName, DpRank};
 use homing_engine::{
@@ -50,6 +50,15 @@ pub(crate) struct Telling {
     pub(crate) feeds: Vec<Feed>,
     /// Allocations and evictions, where they are asked for.
     pub(crate) trace: Option<Trace>,
+    /// How far its clock is ahead.
+    pub(crate) ahead: Duration,
+}
+
+impl Telling {
+    /// What its clock shows, in seconds of Unix time.
+    fn now(&self) -> f64 {
+        unix_seconds() + self.ahead.as_secs_f64()
+    }
 }
 
 /// An answer that is being computed, in parts. Dropped, it is computed no further.
@@ -247,10 +256,13 @@ impl Core {
             return;
         };
         let numbers = &mut state.numbers;
-        let payload = self.telling.form.payload(events, outcome.rank, unix_seconds(), |name| {
-            let next = numbers.len() as u64 + 1;
-            *numbers.entry(name.clone()).or_insert(next)
-        });
+        let payload = self
+            .telling
+            .form
+            .payload(events, outcome.rank, self.telling.now(), |name| {
+                let next = numbers.len() as u64 + 1;
+                *numbers.entry(name.clone()).or_insert(next)
+            });
         feed.tell(events.batch.sequence.0, payload, &self.faults.now());
     }
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use homing_config::MockDialect;
 use homing_engine::SubmitError;
-use homing_tokenize::EncodeError;
+use homing_tokenize::PromptError;
 use serde_json::{Value, json};
 
 /// Why there is no answer.
@@ -124,8 +124,8 @@ fn said(status: StatusCode, mut error: Value, dialect: MockDialect) -> Response 
     json_answer(status, &body)
 }
 
-impl From<EncodeError> for Problem {
-    fn from(error: EncodeError) -> Self {
+impl From<PromptError> for Problem {
+    fn from(error: PromptError) -> Self {
         Self::bad(error.to_string())
     }
 }

@@ -196,6 +196,7 @@ async fn start(settings: &Arc<Settings>, worker: u16, trace: Option<Trace>) -> R
         form: settings.form,
         feeds,
         trace,
+        ahead: settings.mock.clock_ahead,
     };
     let core = Core::new(engine, clock, settings.faults, telling);
     let app = Arc::new(App::new(Arc::new(core), settings.clone()));

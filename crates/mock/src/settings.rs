@@ -9,11 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use homing_config::{Config, Mock, MockDialect, MockTier};
 use homing_domain::{BlockSize, Blocks, ModelName, Tier, Tokens};
-use homing_engine::config::{AdapterConfig, Barrier, ConfigError, Order, Style};
+use homing_engine::config::{AdapterConfig, Barrier, ConfigError, Order, PrefixCaching, Style};
 use homing_engine::pool::TierConfig;
 use homing_engine::{EngineConfig, Events, Tracing};
 use homing_profile::{GigabytesPerSecond, Millis, Polynomial, Profile, ProfileError, Timing, builtin};
-use homing_tokenize::{LoadError, Tokenizer};
+use homing_tokenize::{Clock, Dialect, LoadError, PromptOptions, Prompter, Tokenizer};
 use homing_transport::zmq::{Endpoint, EndpointError, SetupError};
 use thiserror::Error;
 
@@ -131,6 +131,14 @@ impl Settings {
         }
         let codec = match &mock.tokenizer {
             None => Codec::Bytes,
+            Some(folder) if mock.chat_template.is_on() => {
+                let dialect = match mock.dialect {
+                    MockDialect::Vllm => Dialect::Vllm,
+                    MockDialect::Sglang => Dialect::Sglang,
+                };
+                let clock = Clock::new(|| crate::core::unix_seconds() as i64);
+                Codec::Templated(Arc::new(Prompter::load(folder, PromptOptions::new(dialect, clock))?))
+            }
             Some(folder) => Codec::Model(Arc::new(Tokenizer::load(folder)?)),
         };
         let settings = Self {
@@ -254,6 +262,11 @@ fn engine(mock: &Mock, block_size: BlockSize, codec: &Codec) -> Result<EngineCon
         adapters: AdapterConfig {
             slots: mock.max_loras,
             load: Millis(mock.lora_load.as_secs_f64() * 1e3),
+        },
+        prefix_caching: if mock.prefix_caching.is_on() {
+            PrefixCaching::On
+        } else {
+            PrefixCaching::Off
         },
         vocabulary: codec.vocabulary(),
         barrier: if mock.dp_barrier.is_on() {

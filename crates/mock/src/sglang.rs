@@ -157,8 +157,9 @@ pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
         "dp_size": engine.ranks,
         "max_total_num_tokens": u64::from(engine.blocks.0) * u64::from(engine.block_size.get()),
         "max_running_requests": engine.max_running,
-        "disable_radix_cache": false,
-        "enable_cache_report": true,
+        "disable_radix_cache": !app.settings.mock.prefix_caching.is_on(),
+        "enable_cache_report": app.settings.mock.usage_details.is_on(),
+        "enable_lora": app.settings.mock.lora_updating.is_on(),
         "context_length": engine.max_model_len.0,
         "kv_events": kv_events,
     });

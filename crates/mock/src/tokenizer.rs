@@ -6,13 +6,13 @@
 //!
 //! **Invariant:** the tokens of a text give the text back.
 //!
-//! It does not read chat templates: messages stand between the same two marks whatever the model.
+//! Messages of a chat stand between the same two marks whatever the model, unless the chat template of the folder is to be followed.
 
 use std::sync::Arc;
 
 use homing_engine::Vocabulary;
-use homing_tokenize::{EncodeError, Incremental, Marks, Tokenizer};
-use serde_json::Value;
+use homing_tokenize::{Incremental, Marks, PromptError, Prompter, Tokenizer};
+use serde_json::{Value, json};
 
 /// Before a message of a chat.
 pub const MESSAGE_START: u32 = 256;
@@ -36,6 +36,8 @@ pub enum Codec {
     Bytes,
     /// What a folder of a model says.
     Model(Arc<Tokenizer>),
+    /// The same, and chats are put together by the folder's template.
+    Templated(Arc<Prompter>),
 }
 
 /// How a chat ends that is put together for an answer.
@@ -58,35 +60,44 @@ pub struct Decoding {
 }
 
 impl Codec {
-    /// The tokens of a text, with the marks that a prompt has.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+    /// The tokenizer of the folder, if there is one.
+    fn model(&self) -> Option<&Tokenizer> {
         match self {
-            Self::Bytes => Ok(bytes(text)),
-            Self::Model(model) => model.encode(text, Marks::Added),
+            Self::Bytes => None,
+            Self::Model(model) => Some(model),
+            Self::Templated(prompter) => Some(prompter.tokenizer()),
+        }
+    }
+
+    /// The tokens of a text, with the marks that a prompt has.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+        match self.model() {
+            None => Ok(bytes(text)),
+            Some(model) => Ok(model.encode(text, Marks::Added)?),
         }
     }
 
     /// The tokens of a text as it is.
-    pub fn plain(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
-        match self {
-            Self::Bytes => Ok(bytes(text)),
-            Self::Model(model) => model.encode(text, Marks::None),
+    pub fn plain(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+        match self.model() {
+            None => Ok(bytes(text)),
+            Some(model) => Ok(model.encode(text, Marks::None)?),
         }
     }
 
     /// The text of tokens. Bytes that are no UTF-8 are shown as such.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        match self {
-            Self::Bytes => decode_bytes(tokens),
-            Self::Model(model) => model.decode(tokens),
+        match self.model() {
+            None => decode_bytes(tokens),
+            Some(model) => model.decode(tokens),
         }
     }
 
     /// One token as a text.
     pub fn name(&self, token: u32) -> String {
-        match self {
-            Self::Bytes => byte_name(token),
-            Self::Model(model) => model.name(token).unwrap_or_else(|| format!("<|{token}|>")),
+        match self.model() {
+            None => byte_name(token),
+            Some(model) => model.name(token).unwrap_or_else(|| format!("<|{token}|>")),
         }
     }
 
@@ -100,25 +111,19 @@ impl Codec {
 
     /// Ids in prompts are below this.
     pub fn size(&self) -> u32 {
-        match self {
-            Self::Bytes => VOCABULARY,
-            Self::Model(model) => model.size(),
-        }
+        self.model().map_or(VOCABULARY, Tokenizer::size)
     }
 
     /// The token that ends an answer.
     pub fn end(&self) -> u32 {
-        match self {
-            Self::Bytes => END,
-            Self::Model(model) => model.end().unwrap_or(model.size()),
-        }
+        self.model().map_or(END, |model| model.end().unwrap_or(model.size()))
     }
 
     /// What an engine says: what can be printed, or all words that are no marks.
     pub fn vocabulary(&self) -> Vocabulary {
-        let (first, words) = match self {
-            Self::Bytes => (u32::from(b' '), u32::from(b'~' - b' ') + 1),
-            Self::Model(model) => {
+        let (first, words) = match self.model() {
+            None => (u32::from(b' '), u32::from(b'~' - b' ') + 1),
+            Some(model) => {
                 let plain = model.plain();
                 (plain.start, plain.end - plain.start)
             }
@@ -133,7 +138,10 @@ impl Codec {
     /// Puts a chat together: each message between its marks, tools before all, and the beginning of the answer.
     ///
     /// **Invariant:** an open message of the assistant is, token by token, the beginning of an answer and then its text.
-    pub fn chat(&self, messages: &[Value], tools: Option<&Value>, end: ChatEnd) -> Result<Vec<u32>, EncodeError> {
+    pub fn chat(&self, messages: &[Value], tools: Option<&Value>, end: ChatEnd) -> Result<Vec<u32>, PromptError> {
+        if let Self::Templated(prompter) = self {
+            return Ok(prompter.chat(&templated(messages, tools, end))?.tokens);
+        }
         let mut chat = Chat {
             codec: self,
             tokens: Vec::new(),
@@ -160,18 +168,18 @@ impl Codec {
 impl Decoding {
     /// The text that is whole with this token.
     pub fn push(&mut self, token: u32) -> String {
-        match &self.codec {
-            Codec::Bytes if token == END => String::new(),
-            Codec::Bytes => byte_name(token),
-            Codec::Model(model) => self.pending.push(model, token),
+        match self.codec.model() {
+            None if token == END => String::new(),
+            None => byte_name(token),
+            Some(model) => self.pending.push(model, token),
         }
     }
 
     /// The text that was kept back until the end.
     pub fn finish(&mut self) -> String {
-        match &self.codec {
-            Codec::Bytes => String::new(),
-            Codec::Model(model) => self.pending.finish(model),
+        match self.codec.model() {
+            None => String::new(),
+            Some(model) => self.pending.finish(model),
         }
     }
 
@@ -193,13 +201,13 @@ struct Chat<'a> {
 }
 
 impl Chat<'_> {
-    fn begin(&mut self, role: &str) -> Result<(), EncodeError> {
+    fn begin(&mut self, role: &str) -> Result<(), PromptError> {
         self.mark(MESSAGE_START)?;
         self.text(role)?;
         self.text("\n")
     }
 
-    fn content(&mut self, content: &Value) -> Result<(), EncodeError> {
+    fn content(&mut self, content: &Value) -> Result<(), PromptError> {
         match content {
             Value::String(text) => self.text(text),
             Value::Array(parts) => parts.iter().try_for_each(|one| self.part(one)),
@@ -207,29 +215,26 @@ impl Chat<'_> {
         }
     }
 
-    fn end(&mut self) -> Result<(), EncodeError> {
+    fn end(&mut self) -> Result<(), PromptError> {
         self.mark(MESSAGE_END)?;
         self.text("\n")
     }
 
-    fn part(&mut self, part: &Value) -> Result<(), EncodeError> {
+    fn part(&mut self, part: &Value) -> Result<(), PromptError> {
         if let Some(text) = part.as_str().or_else(|| part["text"].as_str()) {
             return self.text(text);
         }
         // Whatever else it is, equal ones are equal and others are not.
-        let first = match self.codec {
-            Codec::Bytes => IMAGES,
-            Codec::Model(model) => model.size(),
-        };
+        let first = self.codec.model().map_or(IMAGES, Tokenizer::size);
         self.tokens.extend(image(&part.to_string(), first));
         Ok(())
     }
 
     /// One of the marks around a message. Models that have none of their own get the text of it.
-    fn mark(&mut self, mark: u32) -> Result<(), EncodeError> {
-        match self.codec {
-            Codec::Bytes => self.tokens.push(mark),
-            Codec::Model(model) => match model.token(&byte_name(mark)) {
+    fn mark(&mut self, mark: u32) -> Result<(), PromptError> {
+        match self.codec.model() {
+            None => self.tokens.push(mark),
+            Some(model) => match model.token(&byte_name(mark)) {
                 Some(token) => self.tokens.push(token),
                 None => self.text(&byte_name(mark))?,
             },
@@ -237,10 +242,23 @@ impl Chat<'_> {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), EncodeError> {
+    fn text(&mut self, text: &str) -> Result<(), PromptError> {
         self.tokens.extend(self.codec.plain(text)?);
         Ok(())
     }
+}
+
+/// The body that asks for such a chat.
+fn templated(messages: &[Value], tools: Option<&Value>, end: ChatEnd) -> Value {
+    let mut body = json!({
+        "messages": messages,
+        "add_generation_prompt": end == ChatEnd::Answer,
+        "continue_final_message": end == ChatEnd::Open,
+    });
+    if let Some(tools) = tools.filter(|tools| !tools.is_null()) {
+        body["tools"] = tools.clone();
+    }
+    body
 }
 
 fn bytes(text: &str) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! Which words are completions and chats put in? As vLLM writes them: some fields are left out where they say nothing, others
 //! are null.
 
+use homing_config::Switch;
 use serde_json::{Value, json};
 
 use crate::app::{App, Envelope};
@@ -23,6 +24,8 @@ pub(crate) struct Head {
     /// Whose words they are, in a chat.
     pub(crate) role: String,
     fingerprint: String,
+    /// Whether it is told how many tokens came from the cache.
+    details: Switch,
 }
 
 impl Head {
@@ -33,6 +36,7 @@ impl Head {
             created: crate::core::unix_seconds() as u64,
             manner,
             role: "assistant".to_owned(),
+            details: app.settings.mock.usage_details,
             fingerprint: format!("{}-{}-mock", dialect.name(), version_of(dialect)),
         }
     }
@@ -172,7 +176,9 @@ impl Head {
             details["created_cache_tokens"] = json!(speech.newly_cached());
         }
         let mut usage = counted(speech);
-        usage["prompt_tokens_details"] = details;
+        if self.details.is_on() {
+            usage["prompt_tokens_details"] = details;
+        }
         let mut piece = self.piece(speech, &json!([]));
         piece["usage"] = usage;
         piece["system_fingerprint"] = json!(self.fingerprint);
@@ -202,9 +208,11 @@ impl Head {
     fn usage(&self, speech: &Speech) -> Value {
         let created = (self.manner == Manner::Chat).then(|| speech.newly_cached());
         let mut usage = counted(speech);
-        usage["prompt_tokens_details"] = json!({
-            "cached_tokens": speech.cached(), "created_cache_tokens": created, "multimodal_tokens": null,
-        });
+        usage["prompt_tokens_details"] = if self.details.is_on() {
+            json!({"cached_tokens": speech.cached(), "created_cache_tokens": created, "multimodal_tokens": null})
+        } else {
+            Value::Null
+        };
         usage["completion_tokens_details"] = Value::Null;
         usage
     }

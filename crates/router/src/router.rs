@@ -69,8 +69,14 @@ impl Router {
 
     /// A request wants to go somewhere.
     pub fn ask(&self, now: Time, question: Question) -> Verdict {
+        self.ask_noting(now, question, || ())
+    }
+
+    /// The same; `looked_up` is called between looking into the index and deciding, for who measures both.
+    pub fn ask_noting(&self, now: Time, question: Question, looked_up: impl FnOnce()) -> Verdict {
         self.with_sight(now, |sight| {
             self.readers.look_up(&question.keys, sight);
+            looked_up();
             self.desk().ask(now, question, &self.readers, sight)
         })
     }

@@ -32,7 +32,19 @@ pub struct Declaration {
     /// What it counts.
     pub help: &'static str,
     /// Its label and the values it takes, if it has one.
-    pub label: Option<(&'static str, &'static [&'static str])>,
+    pub label: Option<Label>,
+    /// Its second label, if it has two.
+    pub second: Option<Label>,
+}
+
+/// A label and the values it takes; none where it names a worker or a rank.
+pub type Label = (&'static str, &'static [&'static str]);
+
+impl Declaration {
+    /// Its labels.
+    pub fn labels(&self) -> impl Iterator<Item = Label> {
+        self.label.into_iter().chain(self.second)
+    }
 }
 
 /// Declares a struct of metrics, with a list of declarations and a method that writes all of them.
@@ -56,6 +68,7 @@ macro_rules! metrics {
                 kind: <$kind as $crate::metric::Metric>::KIND,
                 help: concat!($($doc),+).trim_ascii(),
                 label: <$kind as $crate::metric::Metric>::LABEL,
+                second: <$kind as $crate::metric::Metric>::SECOND,
             } ),+];
 
             /// Appends all of them in the Prometheus text format.

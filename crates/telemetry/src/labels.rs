@@ -39,6 +39,46 @@ label!(
 );
 
 label!(
+    /// A part of the way from a whole request to its decision.
+    RoutePart = "part" {
+        /// From text to tokens, here or by asking a worker.
+        Tokenize = "tokenize",
+        /// From tokens to the keys of blocks.
+        Keys = "keys",
+        /// From keys to what each rank holds.
+        Lookup = "lookup",
+        /// From that to a decision, or to a place in the queue.
+        Decide = "decide",
+        /// All of these.
+        Total = "total",
+    }
+);
+
+label!(
+    /// For which part of a request a worker is.
+    WorkerRole = "role" {
+        /// Computes the prompt's KV and hands it over.
+        Prefill = "prefill",
+        /// Takes KV over and generates.
+        Decode = "decode",
+        /// Does the whole request.
+        Both = "both",
+    }
+);
+
+label!(
+    /// How much a finding about a worker matters.
+    FoundSeverity = "severity" {
+        /// Nothing is wrong.
+        Note = "note",
+        /// Something works less well than it could.
+        Warning = "warning",
+        /// What Homing is for does not work with this worker.
+        Fault = "fault",
+    }
+);
+
+label!(
     /// How good the view of a rank is.
     ViewState = "state" {
         /// Verified a short while ago and complete.
@@ -265,6 +305,9 @@ mod tests {
         check(&Change::ALL);
         check(&ViewState::ALL);
         check(&RepairKind::ALL);
+        check(&RoutePart::ALL);
+        check(&WorkerRole::ALL);
+        check(&FoundSeverity::ALL);
         check(&Skip::ALL);
         check(&Outcome::ALL);
         check(&RequestEnd::ALL);

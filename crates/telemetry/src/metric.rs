@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::declare::{Declaration, MetricKind};
+use crate::declare::{Declaration, Label, MetricKind};
 
 /// Only grows.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Gauge {
 
 /// Upper bounds of the buckets of every histogram, in nanoseconds: from what one memory access takes to what a repair
 /// may take.
-pub const BOUNDS_NANOS: [u64; 17] = [
+pub const BOUNDS_NANOS: [u64; 28] = [
     100,
     250,
     500,
@@ -76,20 +76,40 @@ pub const BOUNDS_NANOS: [u64; 17] = [
     50_000,
     100_000,
     250_000,
+    500_000,
     1_000_000,
+    2_500_000,
+    5_000_000,
     10_000_000,
+    25_000_000,
+    50_000_000,
     100_000_000,
+    250_000_000,
+    500_000_000,
     1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
     10_000_000_000,
+    25_000_000_000,
+    50_000_000_000,
     100_000_000_000,
 ];
 
 /// How long things took.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Histogram {
     /// Observations up to each bound and above the one before it; the last takes the rest.
     buckets: [AtomicU64; BOUNDS_NANOS.len() + 1],
     sum_nanos: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum_nanos: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Histogram {
@@ -135,7 +155,7 @@ impl<L: LabelValue, M: Default> Default for PerLabel<L, M> {
 }
 
 impl<L: LabelValue, M> PerLabel<L, M> {
-    /// The metric of this value.
+    /// The metric of this value; of two labels the first is chosen here, the second in what is returned.
     pub fn of(&self, value: L) -> &M {
         &self.series[value.place()]
     }
@@ -144,9 +164,10 @@ impl<L: LabelValue, M> PerLabel<L, M> {
 /// What can be declared and written.
 pub(crate) trait Metric {
     const KIND: MetricKind;
-    const LABEL: Option<(&'static str, &'static [&'static str])> = None;
+    const LABEL: Option<Label> = None;
+    const SECOND: Option<Label> = None;
 
-    /// Writes its lines. `labels` is empty, or one `name="value"`.
+    /// Writes its lines. `labels` is empty, or `name="value"` for each label, with commas between them.
     fn render(&self, name: &str, labels: &str, out: &mut String);
 }
 
@@ -199,11 +220,13 @@ impl Metric for Histogram {
 
 impl<L: LabelValue, M: Metric> Metric for PerLabel<L, M> {
     const KIND: MetricKind = M::KIND;
-    const LABEL: Option<(&'static str, &'static [&'static str])> = Some((L::NAME, L::VALUES));
+    const LABEL: Option<Label> = Some((L::NAME, L::VALUES));
+    const SECOND: Option<Label> = M::LABEL;
 
-    fn render(&self, name: &str, _: &str, out: &mut String) {
+    fn render(&self, name: &str, labels: &str, out: &mut String) {
+        let comma = if labels.is_empty() { "" } else { "," };
         for (value, metric) in L::VALUES.iter().zip(&self.series) {
-            metric.render(name, &format!("{}=\"{value}\"", L::NAME), out);
+            metric.render(name, &format!("{labels}{comma}{}=\"{value}\"", L::NAME), out);
         }
     }
 }
@@ -246,7 +269,19 @@ mod tests {
             kind,
             help: "What it is.",
             label: None,
+            second: None,
         }
+    }
+
+    #[test]
+    fn two_labels_stand_beside_each_other() {
+        let counter = PerLabel::<Side, PerLabel<Side, Counter>>::default();
+        counter.of(Side::Right).of(Side::Left).add(2);
+        let mut out = String::new();
+        counter.render("homing_x", "", &mut out);
+        assert!(out.contains("homing_x{side=\"right\",side=\"left\"} 2\n"), "{out}");
+        type Both = PerLabel<Side, PerLabel<Side, Counter>>;
+        assert_eq!(<Both as Metric>::SECOND, Some(("side", Side::VALUES)));
     }
 
     #[test]
@@ -295,11 +330,11 @@ mod tests {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines[0], "homing_x_bucket{le=\"0.0000001\"} 1");
         assert_eq!(lines[1], "homing_x_bucket{le=\"0.00000025\"} 2");
-        assert_eq!(lines[15], "homing_x_bucket{le=\"10\"} 2");
-        assert_eq!(lines[16], "homing_x_bucket{le=\"100\"} 3");
-        assert_eq!(lines[17], "homing_x_bucket{le=\"+Inf\"} 4");
-        assert_eq!(lines[18], "homing_x_sum 220.000000201");
-        assert_eq!(lines[19], "homing_x_count 4");
+        assert_eq!(lines[24], "homing_x_bucket{le=\"10\"} 2");
+        assert_eq!(lines[27], "homing_x_bucket{le=\"100\"} 3");
+        assert_eq!(lines[28], "homing_x_bucket{le=\"+Inf\"} 4");
+        assert_eq!(lines[29], "homing_x_sum 220.000000201");
+        assert_eq!(lines[30], "homing_x_count 4");
     }
 
     proptest! {

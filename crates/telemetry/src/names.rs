@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Asked, Asker, Change, Outcome, Prediction, Quota, RepairKind, RequestEnd, Skip, SourceKind, TokenSource,
-    TryFailure, TurnedAway, ViewState,
+    Asked, Asker, Change, FoundSeverity, Outcome, Prediction, Quota, RepairKind, RequestEnd, RoutePart, Skip,
+    SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -21,10 +21,10 @@ macro_rules! areas {
         impl Metrics {
             /// Everything that is declared, area by area.
             pub fn declarations() -> impl Iterator<Item = &'static Declaration> {
-                [$( <$group>::DECLARATIONS ),+].into_iter().flatten()
+                [$( <$group>::DECLARATIONS, )+ crate::workers::DECLARATIONS].into_iter().flatten()
             }
 
-            /// The Prometheus text format, version 0.0.4.
+            /// The Prometheus text format, version 0.0.4. What is told of each worker is appended by who knows the workers.
             pub fn render(&self) -> String {
                 let mut out = String::new();
                 $( self.$area.render_into(&mut out); )+
@@ -284,14 +284,22 @@ metrics! {
         doubted_views: Counter = "homing_gateway_doubted_views_total",
         /// Lines of the request log that were dropped because the disk was too slow.
         dropped_log_lines: Counter = "homing_gateway_dropped_log_lines_total",
-        /// Time that tokenizing took.
-        tokenize_duration: Histogram = "homing_gateway_tokenize_duration_seconds",
-        /// Time from a whole request to its decision, without the time it waited to be let go.
-        decide_duration: Histogram = "homing_gateway_decide_duration_seconds",
+        /// Findings about workers that take requests, by how much they matter.
+        open_findings: PerLabel<FoundSeverity, Gauge> = "homing_gateway_open_findings",
+        /// Time from a whole request to its decision, by the role of the worker and in parts, without the time it waited to be let go.
+        route_duration: PerLabel<WorkerRole, PerLabel<RoutePart, Histogram>> = "homing_gateway_route_duration_seconds",
+        /// Time from a decision being asked for to being let go: next to nothing unless the request waited.
+        queue_duration: Histogram = "homing_gateway_queue_duration_seconds",
         /// Time from a whole request to the first token of its answer.
         first_token: Histogram = "homing_gateway_first_token_seconds",
+        /// Time between two pieces of a streamed answer, for each token in the second.
+        inter_token: Histogram = "homing_gateway_inter_token_seconds",
         /// Time from a whole request to the end of its answer.
         request_duration: Histogram = "homing_gateway_request_duration_seconds",
+        /// Spans that were sent to the collector of traces.
+        sent_spans: Counter = "homing_gateway_sent_spans_total",
+        /// Spans that were dropped because the queue was full or the collector did not take them.
+        dropped_spans: Counter = "homing_gateway_dropped_spans_total",
     }
 }
 
@@ -299,6 +307,7 @@ metrics! {
 mod tests {
     use super::*;
     use crate::MetricKind;
+    use crate::declare::Label;
     use std::collections::BTreeSet;
 
     const AREAS: &[&str] = &[
@@ -310,6 +319,7 @@ mod tests {
         "indexer",
         "transport",
         "wire",
+        "worker",
     ];
     const UNITS: &[&str] = &[
         "answers",
@@ -323,6 +333,7 @@ mod tests {
         "entries",
         "events",
         "failures",
+        "findings",
         "gaps",
         "heartbeats",
         "leases",
@@ -346,6 +357,7 @@ mod tests {
         "runs",
         "seconds",
         "sources",
+        "spans",
         "tokens",
         "tries",
         "views",
@@ -380,9 +392,13 @@ mod tests {
         if !declaration.help.ends_with('.') || declaration.help.contains(['\n', '|']) {
             return Some("help is a sentence");
         }
-        match declaration.label {
-            Some((_, values)) if values.is_empty() || values.len() > 16 => Some("labels take a few values"),
-            _ => None,
+        // Those of workers name them, and there are at most so many.
+        let of_workers = words[1] == "worker";
+        let few = |(_, values): Label| of_workers || !values.is_empty() && values.len() <= 16;
+        if declaration.labels().all(few) {
+            None
+        } else {
+            Some("labels take a few values")
         }
     }
 
@@ -412,6 +428,7 @@ mod tests {
             kind: MetricKind::Counter,
             help: "Help.",
             label: None,
+            second: None,
         };
         assert_eq!(breach(&good), None);
         for name in [

@@ -11,9 +11,10 @@ const HEAD: &str = "\
 <!-- Generated from crates/telemetry/src/names.rs by `HOMING_BLESS=1 cargo test -p homing-telemetry`. Do not edit. -->
 
 In the Prometheus text format. Names are `homing_<area>_<noun>_<unit>`, and `_total` at the end of counters. Labels take
-values of the closed lists below, so that the number of series does not depend on traffic.
+values of the closed lists below, so that the number of series does not depend on traffic; `worker` is the address of a worker and
+`rank` the number of one of its ranks.
 
-| name | kind | label | what it says |
+| name | kind | labels | what it says |
 |---|---|---|---|
 ";
 
@@ -21,9 +22,11 @@ values of the closed lists below, so that the number of series does not depend o
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
     for declaration in Metrics::declarations() {
-        let label = declaration
-            .label
-            .map_or_else(String::new, |(name, values)| format!("`{name}`: {}", values.join(", ")));
+        let labels = declaration.labels().map(|(name, values)| match values {
+            [] => format!("`{name}`"),
+            values => format!("`{name}`: {}", values.join(", ")),
+        });
+        let label = labels.collect::<Vec<_>>().join("; ");
         line(
             &mut page,
             format_args!(

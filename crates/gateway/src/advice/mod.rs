@@ -36,8 +36,9 @@ use crate::keyring::Tab;
 use crate::lane::{Booked, Lane};
 use crate::outward::ClientKey;
 use crate::pool::Pool;
-use crate::record::{Begun, Record, Try};
+use crate::record::{Begun, Parts, Record, Try};
 use crate::refusal::Refuse;
+use crate::timing;
 use crate::tokens::{From, Known};
 use crate::truth::Feature;
 use crate::worker::Worker;
@@ -234,6 +235,7 @@ impl Advice {
             Some(tokens) => Known::told(tokens.clone()),
             None => case.tokens(&self.pool).await,
         };
+        let tokenized = Instant::now();
         let (lane, question) = case.question(&known)?;
         let record = Arc::new(Record::new(Begun {
             id: asked.arrived.id.clone(),
@@ -244,6 +246,12 @@ impl Advice {
             prompt_tokens: known.count,
             tokens_from: known.from.name(),
             unknown: known.why.clone(),
+            began: asked.arrived.began,
+            parts: Parts {
+                tokenize: tokenized - asked.arrived.began,
+                keys: tokenized.elapsed(),
+            },
+            trace: gateway.traced(&asked.arrived),
         }));
         let entry = Entry {
             keys: question.keys.clone(),
@@ -294,13 +302,9 @@ impl Advice {
         };
         let decision = booked.routed.decision.clone();
         let said = described(&understood, worker, &decision, booked.cached(), Booking::Made);
-        understood.record.told().tries.push(Try {
-            worker: worker.name.clone(),
-            predicted_cached: booked.cached().0,
-            waited_ms: began.elapsed().as_secs_f64() * 1e3,
-            decision: Arc::new(decision),
-            failed: None,
-        });
+        let this = Try::new(worker, &booked, began);
+        timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
+        understood.record.told().tries.push(this);
         let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();

@@ -246,7 +246,9 @@ async fn it_is_as_its_description_says() {
     // Bookings that random questions leave behind are not to fill the fleet.
     let gateway = start(&engines, &[("serve.route-lease", "2s")]).await;
     let description = format!("{}/openapi.json", gateway.route.as_ref().unwrap());
-    let settings = crate::harness::file("schemathesis.toml");
+    let folder = crate::harness::file("schemathesis");
+    std::fs::create_dir_all(&folder).unwrap();
+    let settings = folder.join("schemathesis.toml");
     // Nobody may fit what is asked for, and then the answer is 503.
     std::fs::write(
         &settings,
@@ -274,10 +276,12 @@ async fn it_is_as_its_description_says() {
             "--checks",
             CHECKS,
         ])
+        // What it keeps for its next run is not kept here.
+        .current_dir(&folder)
         .stdin(Stdio::null());
     let run = tokio::task::spawn_blocking(move || command.output());
     let run = run.await.expect("it does not panic").expect("schemathesis runs");
-    let _ = std::fs::remove_file(&settings);
+    let _ = std::fs::remove_dir_all(&folder);
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
     assert!(said.contains("Tested: 7"), "all operations were asked: {said}");

@@ -5,9 +5,11 @@
 mod advice;
 mod clients;
 mod faults;
+mod findings;
 mod fleet;
 mod harness;
 mod operate;
 mod requests;
 mod routing;
+mod seen;
 mod strange;

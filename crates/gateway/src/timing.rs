@@ -1,0 +1,56 @@
+//! How long did the way to a decision take, and in which part of it?
+
+use std::time::{Duration, Instant};
+
+use homing_domain::Role;
+use homing_telemetry::{RoutePart, WorkerRole};
+
+use std::sync::Arc;
+
+use crate::gateway::Gateway;
+use crate::lane::{Booked, Deciding};
+use crate::record::{Record, Try};
+use crate::spans;
+use crate::worker::Worker;
+
+impl Try {
+    /// A try that was just decided.
+    pub(crate) fn new(worker: &Worker, booked: &Booked, asked: Instant) -> Self {
+        let sent = Instant::now();
+        let took = booked.took.lookup + booked.took.decide;
+        Self {
+            worker: worker.name.clone(),
+            predicted_cached: booked.cached().0,
+            waited_ms: (sent - asked).as_secs_f64() * 1e3,
+            decision: Arc::new(booked.routed.decision.clone()),
+            span: spans::fresh(),
+            asked,
+            took_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            sent,
+            answered: None,
+            ended: None,
+            failed: None,
+        }
+    }
+}
+
+/// A request was routed. Tokens and keys are made once, for its first try.
+pub(crate) fn routed(gateway: &Gateway, record: &Record, role: Role, this: &Try, took: Deciding) {
+    let metrics = &gateway.metrics.gateway;
+    let parts = metrics.route_duration.of(match role {
+        Role::Prefill => WorkerRole::Prefill,
+        Role::Decode => WorkerRole::Decode,
+        Role::Both => WorkerRole::Both,
+    });
+    let mut total = took.lookup + took.decide;
+    if record.told().tries.is_empty() {
+        parts.of(RoutePart::Tokenize).observe(record.parts.tokenize);
+        parts.of(RoutePart::Keys).observe(record.parts.keys);
+        total += record.parts.tokenize + record.parts.keys;
+    }
+    parts.of(RoutePart::Lookup).observe(took.lookup);
+    parts.of(RoutePart::Decide).observe(took.decide);
+    parts.of(RoutePart::Total).observe(total);
+    let waited = (this.sent - this.asked).saturating_sub(Duration::from_nanos(this.took_ns));
+    metrics.queue_duration.observe(waited);
+}
