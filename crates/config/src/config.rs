@@ -310,17 +310,23 @@ impl Config {
                 queue: small(KnobId::TraceQueue),
             },
             serve: Serve::build(&value),
-            demo: Demo {
-                duration: time(KnobId::DemoDuration),
-                workers: small(KnobId::DemoWorkers),
-                users: small(KnobId::DemoUsers),
-                cache: Blocks(small(KnobId::DemoCache)),
-                drop_every: small(KnobId::DemoDropEvery),
-                seed: count(KnobId::DemoSeed),
-            },
+            demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
             workers: Vec::new(),
             discover: Vec::new(),
+        }
+    }
+}
+
+impl Demo {
+    fn build(small: &impl Fn(KnobId) -> u32, duration: Duration, seed: u64) -> Self {
+        Self {
+            duration,
+            workers: small(KnobId::DemoWorkers),
+            users: small(KnobId::DemoUsers),
+            cache: Blocks(small(KnobId::DemoCache)),
+            drop_every: small(KnobId::DemoDropEvery),
+            seed,
         }
     }
 }

@@ -283,7 +283,7 @@ knobs! {
     ServeRoute = "serve.route", "none", Kind::AddressOr("none");
 
     /// For how long a booking of a proxy stands of which nothing is heard.
-    ServeRouteLease = "serve.route-lease", "10m", Kind::Time(100..=24 * HOUR);
+    ServeRouteLease = "serve.route-lease", "600s", Kind::Time(100..=24 * HOUR);
 
     /// How many threads carry requests; 0: as many as there are cores.
     ServeThreads = "serve.threads", "0", Kind::Count(Unit::Threads, 0..=256);
