@@ -35,6 +35,18 @@ impl BlockSize {
         Blocks(tokens.0 / self.0.get())
     }
 
+    /// How many tokens of a prompt come from a cache that holds so many leading blocks of it. Engines compute one token at least, to
+    /// have an answer, and what they take from a cache are whole blocks: of a prompt that is cached to its end the last block is
+    /// computed again.
+    pub const fn reused(self, prompt: Tokens, blocks: Blocks) -> Tokens {
+        let most = self.full_blocks(Tokens(prompt.0.saturating_sub(1)));
+        if blocks.0 < most.0 {
+            self.tokens_in(blocks)
+        } else {
+            self.tokens_in(most)
+        }
+    }
+
     /// How many tokens are in `blocks`, saturating.
     pub const fn tokens_in(self, blocks: Blocks) -> Tokens {
         Tokens(blocks.0.saturating_mul(self.0.get()))
@@ -83,6 +95,15 @@ mod tests {
         assert_eq!(size.full_blocks(Tokens(33)), Blocks(2));
         assert_eq!(size.tokens_in(Blocks(3)), Tokens(48));
         assert_eq!(size.tokens_in(Blocks(u32::MAX)), Tokens(u32::MAX));
+    }
+
+    #[test]
+    fn one_token_is_computed_with_its_block() {
+        let size = BlockSize::new(16).unwrap();
+        let reused = |prompt, blocks| size.reused(Tokens(prompt), Blocks(blocks)).0;
+        assert_eq!([reused(33, 1), reused(33, 2), reused(33, 9)], [16, 32, 32]);
+        assert_eq!([reused(32, 2), reused(16, 1), reused(0, 1)], [16, 0, 0]);
+        assert_eq!(BlockSize::new(1).unwrap().reused(Tokens(5), Blocks(5)), Tokens(4));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homing_domain::{BlockKey, ModelName, RankId, Tokens};
+use homing_domain::{BlockKey, Blocks, ModelName, RankId, Tokens};
 use homing_index::{Answer, Reader};
 use homing_load::{Load, Place, RankLoad};
 use homing_profile::{Millis, Time};
@@ -300,10 +300,9 @@ impl Core {
         tokens.div_ceil(u64::from(self.load.config().block_size.get()))
     }
 
-    /// Tokens of a prompt that so many leading blocks spare: one is always computed.
+    /// Tokens of a prompt that so many leading blocks spare.
     pub(crate) fn spared(&self, prompt: Tokens, blocks: u32) -> Tokens {
-        let tokens = blocks.saturating_mul(self.load.config().block_size.get());
-        Tokens(tokens.min(prompt.0.saturating_sub(1)))
+        self.load.config().block_size.reused(prompt, Blocks(blocks))
     }
 }
 

@@ -22,7 +22,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{DpRank, RankId, RequestId, Tier, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tier, Tokens};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
@@ -481,9 +481,8 @@ impl Advice {
 
 /// Tokens that a decision expects in the cache.
 fn cached(lane: &Lane, question: &Question, decision: &Decision) -> Tokens {
-    let blocks = decision.chosen.depths.anywhere();
-    let tokens = blocks.saturating_mul(lane.subject.block_size.get());
-    Tokens(tokens.min(question.prompt.0.saturating_sub(1)))
+    let blocks = Blocks(decision.chosen.depths.anywhere());
+    lane.subject.block_size.reused(question.prompt, blocks)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ mod weighted;
 
 use std::fmt;
 
-use homing_domain::Tokens;
+use homing_domain::{Blocks, Tokens};
 use homing_load::{Load, Place, RankLoad};
 use homing_profile::Time as Moment;
 
@@ -81,10 +81,9 @@ impl<'a> Scene<'a> {
         self.load.config().block_size.get()
     }
 
-    /// Tokens of the prompt that a rank with so many leading blocks does not compute: one is always computed.
+    /// Tokens of the prompt that a rank with so many leading blocks does not compute.
     pub fn cached(&self, blocks: u32) -> Tokens {
-        let most = self.ask.prompt.0.saturating_sub(1);
-        Tokens(blocks.saturating_mul(self.block_tokens()).min(most))
+        self.load.config().block_size.reused(self.ask.prompt, Blocks(blocks))
     }
 
     /// Blocks of the prompt, the last of which need not be full.

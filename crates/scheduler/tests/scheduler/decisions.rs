@@ -57,7 +57,7 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0          289.66 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.03, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+            > 1/0          290.05 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
               0/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
               2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
@@ -68,7 +68,7 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0          209.69 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.03, others 0.03, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+            > 1/0          210.08 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.42, others 0.03, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
               0/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
               2/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
