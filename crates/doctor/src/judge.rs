@@ -130,7 +130,8 @@ fn adapters(observed: &Observed) -> Outcome {
             Severity::Note,
             Words {
                 seen: "LoRA adapters cannot be loaded while it runs".to_owned(),
-                cost: "only adapters that it was started with can be served; nothing, if there are no others".to_owned(),
+                cost: "only adapters that it was started with can be served; nothing, if there are no others"
+                    .to_owned(),
                 change: flag(
                     &observed.spec,
                     "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment, and --enable-lora",

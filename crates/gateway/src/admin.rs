@@ -67,7 +67,9 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     }
     let mut page = gateway.metrics.render();
     let numbers = rows::numbers(&table, gateway.clock.now());
-    let each = numbers.iter().map(|(worker, rank, numbers)| (&**worker, *rank, *numbers));
+    let each = numbers
+        .iter()
+        .map(|(worker, rank, numbers)| (&**worker, *rank, *numbers));
     homing_telemetry::workers::render_into(each, &mut page);
     (kind, page).into_response()
 }

@@ -127,7 +127,11 @@ impl Sender {
             return;
         }
         let body = otlp(&self.service, env!("CARGO_PKG_VERSION"), spans).to_string();
-        let request = self.client.post(&self.url).header("content-type", "application/json").body(body);
+        let request = self
+            .client
+            .post(&self.url)
+            .header("content-type", "application/json")
+            .body(body);
         let sent = request.send().await.and_then(reqwest::Response::error_for_status);
         let count = spans.len() as u64;
         match sent {

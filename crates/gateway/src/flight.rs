@@ -58,7 +58,11 @@ impl Flight {
         match self.last {
             Some((before, count)) if generated > count => {
                 let tokens = u32::try_from(generated - count).unwrap_or(u32::MAX);
-                self.gateway.metrics.gateway.inter_token.observe((now - before) / tokens);
+                self.gateway
+                    .metrics
+                    .gateway
+                    .inter_token
+                    .observe((now - before) / tokens);
                 self.last = Some((now, generated));
             }
             Some(_) => {}

@@ -75,7 +75,9 @@ impl Lane {
         };
         let began = Instant::now();
         let mut looked = began;
-        let verdict = self.router.ask_noting(self.clock.at(began), question, || looked = Instant::now());
+        let verdict = self
+            .router
+            .ask_noting(self.clock.at(began), question, || looked = Instant::now());
         let took = Deciding {
             lookup: looked - began,
             decide: looked.elapsed(),

@@ -331,7 +331,9 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
     };
     let url = HttpUrl::parse(endpoint).map_err(|fault| wrong(fault.to_string()))?;
     if url.scheme() == Scheme::Https {
-        return Err(wrong("is spoken to without TLS only: put a collector on this machine".to_owned()));
+        return Err(wrong(
+            "is spoken to without TLS only: put a collector on this machine".to_owned(),
+        ));
     }
     let exporter = ExporterConfig {
         endpoint: url,

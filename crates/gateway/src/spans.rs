@@ -32,7 +32,11 @@ impl Traced {
                 own: Context {
                     trace: fastrand::u128(1..),
                     span,
-                    sampled: if fastrand::f64() < share { Sampled::Yes } else { Sampled::No },
+                    sampled: if fastrand::f64() < share {
+                        Sampled::Yes
+                    } else {
+                        Sampled::No
+                    },
                 },
                 parent: None,
             },
@@ -55,7 +59,10 @@ pub(crate) fn of(record: &Record, end: RequestEnd) -> Vec<Span> {
     let now = clock.at(clock.instant);
     let began = clock.at(record.began);
     let mut spans = vec![request(record, &told, traced, (began, now), end)];
-    let routed = told.tries.first().map_or(now, |first| clock.at(first.asked) + first.took_ns);
+    let routed = told
+        .tries
+        .first()
+        .map_or(now, |first| clock.at(first.asked) + first.took_ns);
     let part = |name, time: std::time::Duration| (name, Attribute::Number(time.as_secs_f64() * 1e3));
     spans.push(Span {
         attributes: vec![
@@ -123,7 +130,11 @@ fn tried(
     let sent = clock.at(this.sent);
     let ended = ended.max(sent);
     let links = before.map(|before| {
-        let how = if before.answered.is_some() { "goes on from" } else { "retries" };
+        let how = if before.answered.is_some() {
+            "goes on from"
+        } else {
+            "retries"
+        };
         (before.span, how)
     });
     spans.push(Span {
@@ -132,8 +143,14 @@ fn tried(
         attributes: vec![
             ("server.address", Attribute::Text(this.worker.to_string())),
             ("homing.rank", Attribute::Count(this.decision.chosen.rank.dp.0.into())),
-            ("homing.try", Attribute::Count(i64::try_from(place).unwrap_or(i64::MAX) + 1)),
-            ("homing.predicted_cached_tokens", Attribute::Count(this.predicted_cached.into())),
+            (
+                "homing.try",
+                Attribute::Count(i64::try_from(place).unwrap_or(i64::MAX) + 1),
+            ),
+            (
+                "homing.predicted_cached_tokens",
+                Attribute::Count(this.predicted_cached.into()),
+            ),
             ("homing.waited_ms", Attribute::Number(this.waited_ms)),
         ],
         links: links.into_iter().collect(),

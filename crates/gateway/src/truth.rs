@@ -142,6 +142,9 @@ mod tests {
         assert_eq!(truth.saw(40, Tokens(32), Some(Tokens(48))), Some(Fit::More));
         let counts = truth.counts();
         assert_eq!((counts.compared(), counts.unsaid), (3, 1));
-        assert_eq!((counts.prompt_tokens, counts.predicted_tokens, counts.cached_tokens), (120, 96, 96));
+        assert_eq!(
+            (counts.prompt_tokens, counts.predicted_tokens, counts.cached_tokens),
+            (120, 96, 96)
+        );
     }
 }

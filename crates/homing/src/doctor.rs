@@ -21,9 +21,8 @@ const CANNOT: u8 = 2;
 
 /// The subcommand.
 pub fn command() -> Command {
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let tokenizer = Arg::new("tokenizer")
         .long("tokenizer")
         .value_name("DIR")

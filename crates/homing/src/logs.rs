@@ -43,7 +43,9 @@ where
         let metadata = event.metadata();
         let mut fields = Fields(Map::new());
         fields.0.insert("at".to_owned(), Value::String(at));
-        fields.0.insert("level".to_owned(), json!(metadata.level().as_str().to_lowercase()));
+        fields
+            .0
+            .insert("level".to_owned(), json!(metadata.level().as_str().to_lowercase()));
         fields.0.insert("target".to_owned(), json!(metadata.target()));
         event.record(&mut fields);
         writeln!(out, "{}", Value::Object(fields.0))

@@ -131,10 +131,7 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     // What a gateway logs when a worker is killed would be between the lines, unless somebody asks for it.
     let asked = |setting: &homing_config::Setting| setting.id == KnobId::LogLevel && setting.source != Source::Default;
     if resolved.settings.iter().any(asked) {
-        logs::start(
-            &resolved.config.log,
-            homing_config::colour(io::stderr().is_terminal()),
-        );
+        logs::start(&resolved.config.log, homing_config::colour(io::stderr().is_terminal()));
     }
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let screen = demo::Screen::new(mode, style);

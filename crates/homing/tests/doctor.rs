@@ -45,7 +45,10 @@ impl Running {
         if arguments[0] == "serve" {
             while admin.is_none() {
                 let mut line = String::new();
-                assert!(error.read_line(&mut line).expect("it speaks text") > 0, "it says where operators ask");
+                assert!(
+                    error.read_line(&mut line).expect("it speaks text") > 0,
+                    "it says where operators ask"
+                );
                 admin = line.trim_end().strip_prefix("operators: ").map(str::to_owned);
             }
         }
@@ -93,7 +96,10 @@ fn an_engine_that_is_well_ends_with_0() {
     let looked = run(&["doctor", "--worker", &engine.url]);
     let said = text(&looked.stdout);
     assert_eq!(looked.status.code(), Some(0), "{said}{}", text(&looked.stderr));
-    assert!(said.contains("the 4 blocks of a prompt came at tcp://127.0.0.1:"), "{said}");
+    assert!(
+        said.contains("the 4 blocks of a prompt came at tcp://127.0.0.1:"),
+        "{said}"
+    );
     assert!(said.ends_with("nothing to change\n"), "{said}");
 }
 
@@ -103,12 +109,18 @@ fn what_is_to_be_changed_ends_with_1_and_scripts_can_read_it() {
     let looked = run(&["doctor", "--worker", &engine.url]);
     let said = text(&looked.stdout);
     assert_eq!(looked.status.code(), Some(1), "{said}");
-    assert!(said.contains("to change     start it with --enable-prompt-tokens-details\n"), "{said}");
+    assert!(
+        said.contains("to change     start it with --enable-prompt-tokens-details\n"),
+        "{said}"
+    );
     let looked = run(&["doctor", "--worker", &engine.url, "--json"]);
     assert_eq!(looked.status.code(), Some(1));
     let told: Value = serde_json::from_slice(&looked.stdout).expect("one JSON object");
     let worker = &told["workers"][0];
-    assert_eq!((&worker["is_well"], &worker["findings"][0]["check"]), (&json!(false), &json!("usage")));
+    assert_eq!(
+        (&worker["is_well"], &worker["findings"][0]["check"]),
+        (&json!(false), &json!("usage"))
+    );
     for part in ["severity", "seen", "cost", "change"] {
         assert!(worker["findings"][0][part].is_string(), "{worker}");
     }
@@ -124,7 +136,10 @@ fn who_cannot_be_asked_ends_with_2() {
         (vec!["doctor", "--worker", "http://127.0.0.1:1"], "it cannot be reached"),
         (vec!["doctor"], "name the engine to look at"),
         (vec!["doctor", "--worker", "nonsense"], "--worker nonsense"),
-        (vec!["doctor", "--worker", "http://a", "--block-size", "x"], "block-size"),
+        (
+            vec!["doctor", "--worker", "http://a", "--block-size", "x"],
+            "block-size",
+        ),
         (vec!["doctor", "--wrong"], "--wrong"),
     ] {
         let looked = run(&arguments);
@@ -167,7 +182,10 @@ fn status_is_a_table_of_a_running_fleet() {
     assert!(told["rates"]["requests_per_second"].is_number(), "{told:#}");
     let looked = run(&["status", "--url", &admin]);
     let said = text(&looked.stdout);
-    assert!(said.starts_with("ready, 2 workers, 0 requests under way, 0 wait"), "{said}");
+    assert!(
+        said.starts_with("ready, 2 workers, 0 requests under way, 0 wait"),
+        "{said}"
+    );
     for part in [
         "WORKER",
         &engines[0].url,
@@ -180,7 +198,11 @@ fn status_is_a_table_of_a_running_fleet() {
     watched(&admin);
     let nobody = run(&["status", "--url", "http://127.0.0.1:1"]);
     assert!(!nobody.status.success());
-    assert!(text(&nobody.stderr).contains("no gateway answers at http://127.0.0.1:1"), "{}", text(&nobody.stderr));
+    assert!(
+        text(&nobody.stderr).contains("no gateway answers at http://127.0.0.1:1"),
+        "{}",
+        text(&nobody.stderr)
+    );
 }
 
 /// The table is written anew until somebody interrupts.
@@ -190,7 +212,9 @@ fn watched(admin: &str) {
         .spawn()
         .expect("the binary was built for this test");
     let lines = BufReader::new(watching.stdout.take().expect("its output is ours")).lines();
-    let mut tables = lines.map_while(Result::ok).filter(|line| line.contains("ready, 2 workers"));
+    let mut tables = lines
+        .map_while(Result::ok)
+        .filter(|line| line.contains("ready, 2 workers"));
     for _ in 0..2 {
         let line = tables.next().expect("a table");
         assert!(line.starts_with("\x1b[2J\x1b[H"), "{line:?}");
@@ -224,13 +248,21 @@ fn logs_can_be_json_lines() {
     let lines = BufReader::new(gateway.stderr.take().expect("its errors are ours")).lines();
     let events = lines.map_while(Result::ok).filter(|line| line.starts_with('{'));
     let mut events = events.map(|line| serde_json::from_str::<Value>(&line).expect("an object"));
-    let told = events.find(|event| event["message"] == "takes requests").expect("it takes requests");
+    let told = events
+        .find(|event| event["message"] == "takes requests")
+        .expect("it takes requests");
     let mut listens = String::new();
     let out = gateway.stdout.as_mut().expect("its output is ours");
     BufReader::new(out).read_line(&mut listens).expect("it speaks text");
     let id = asked(listens.trim_end().trim_start_matches("listening on http://"));
-    let ended = events.find(|event| event["message"] == "ended").expect("a request ended");
-    assert_eq!((&ended["request"], &ended["status"]), (&json!(id), &json!(200)), "{ended}");
+    let ended = events
+        .find(|event| event["message"] == "ended")
+        .expect("a request ended");
+    assert_eq!(
+        (&ended["request"], &ended["status"]),
+        (&json!(id), &json!(200)),
+        "{ended}"
+    );
     gateway.kill().ok();
     gateway.wait().ok();
     assert_eq!((&told["level"], &told["model"]), (&json!("info"), &json!("tiny")));
@@ -249,6 +281,8 @@ fn asked(address: &str) -> String {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
-    let name = answer.lines().find_map(|line| line.strip_prefix("x-homing-request-id: "));
+    let name = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("x-homing-request-id: "));
     name.unwrap_or_else(|| panic!("no name in {answer}")).to_owned()
 }

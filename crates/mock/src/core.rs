@@ -256,10 +256,13 @@ impl Core {
             return;
         };
         let numbers = &mut state.numbers;
-        let payload = self.telling.form.payload(events, outcome.rank, self.telling.now(), |name| {
-            let next = numbers.len() as u64 + 1;
-            *numbers.entry(name.clone()).or_insert(next)
-        });
+        let payload = self
+            .telling
+            .form
+            .payload(events, outcome.rank, self.telling.now(), |name| {
+                let next = numbers.len() as u64 + 1;
+                *numbers.entry(name.clone()).or_insert(next)
+            });
         feed.tell(events.batch.sequence.0, payload, &self.faults.now());
     }
 

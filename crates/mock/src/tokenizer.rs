@@ -116,8 +116,7 @@ impl Codec {
 
     /// The token that ends an answer.
     pub fn end(&self) -> u32 {
-        self.model()
-            .map_or(END, |model| model.end().unwrap_or(model.size()))
+        self.model().map_or(END, |model| model.end().unwrap_or(model.size()))
     }
 
     /// What an engine says: what can be printed, or all words that are no marks.

@@ -24,8 +24,8 @@ pub mod workers;
 
 pub use declare::{Declaration, Label, MetricKind};
 pub use labels::{
-    Asked, Change, FoundSeverity, Outcome, Prediction, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
-    TryFailure, ViewState, WorkerRole,
+    Asked, Change, FoundSeverity, Outcome, Prediction, RepairKind, RequestEnd, RoutePart, Skip, SourceKind,
+    TokenSource, TryFailure, ViewState, WorkerRole,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Asked, Change, FoundSeverity, Outcome, Prediction, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
-    TryFailure, ViewState, WorkerRole,
+    Asked, Change, FoundSeverity, Outcome, Prediction, RepairKind, RequestEnd, RoutePart, Skip, SourceKind,
+    TokenSource, TryFailure, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -385,7 +385,11 @@ mod tests {
         // Those of workers name them, and there are at most so many.
         let of_workers = words[1] == "worker";
         let few = |(_, values): Label| of_workers || !values.is_empty() && values.len() <= 16;
-        if declaration.labels().all(few) { None } else { Some("labels take a few values") }
+        if declaration.labels().all(few) {
+            None
+        } else {
+            Some("labels take a few values")
+        }
     }
 
     #[test]

@@ -91,8 +91,14 @@ mod tests {
         };
         let rows = [("http://a", 0, numbers), ("http://a", 1, WorkerNumbers::default())];
         render_into(rows.into_iter(), &mut out);
-        assert!(out.contains("homing_worker_running_requests{worker=\"http://a\",rank=\"0\"} 2\n"), "{out}");
-        assert!(out.contains("homing_worker_cached_tokens_total{worker=\"http://a\",rank=\"0\"} 64\n"), "{out}");
+        assert!(
+            out.contains("homing_worker_running_requests{worker=\"http://a\",rank=\"0\"} 2\n"),
+            "{out}"
+        );
+        assert!(
+            out.contains("homing_worker_cached_tokens_total{worker=\"http://a\",rank=\"0\"} 64\n"),
+            "{out}"
+        );
         assert_eq!(out.lines().count(), DECLARATIONS.len() * 4);
     }
 }

@@ -58,7 +58,10 @@ fn every_metric_of_the_dashboard_is_declared_and_every_label_is_one_of_its_own()
             .collect();
         // What stands after `by` must be a label of every metric in the query, `le` aside.
         let groups = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
-        for label in groups.flat_map(|group| group.split(", ")).filter(|label| *label != "le") {
+        for label in groups
+            .flat_map(|group| group.split(", "))
+            .filter(|label| *label != "le")
+        {
             for metric in &metrics {
                 let has = metric.labels().any(|(name, _)| name == label);
                 assert!(has, "{} has no label {label}: {query}", metric.name);
@@ -71,7 +74,11 @@ fn every_metric_of_the_dashboard_is_declared_and_every_label_is_one_of_its_own()
 fn a_query_for_something_else_would_be_found() {
     let all: BTreeMap<&str, &Declaration> = Metrics::declarations().map(|one| (one.name, one)).collect();
     assert!(metric(&all, "homing_gateway_first_token_seconds_bucket").is_some());
-    for wrong in ["homing_gateway_first_token_seconds", "homing_index_live_runs_count", "homing_no_such_things"] {
+    for wrong in [
+        "homing_gateway_first_token_seconds",
+        "homing_index_live_runs_count",
+        "homing_no_such_things",
+    ] {
         assert!(metric(&all, wrong).is_none(), "{wrong}");
     }
 }

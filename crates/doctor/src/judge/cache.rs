@@ -22,7 +22,8 @@ pub(super) fn caching(observed: &Observed) -> Outcome {
                     Some(_) => "its prefix cache is turned off".to_owned(),
                     None => "nothing of a prompt that came again was cached".to_owned(),
                 },
-                cost: "every prompt is computed anew: where a request goes makes no difference to its first token".to_owned(),
+                cost: "every prompt is computed anew: where a request goes makes no difference to its first token"
+                    .to_owned(),
                 change: flag(
                     &observed.spec,
                     "start it with --enable-prefix-caching, and without --no-enable-prefix-caching",
@@ -46,7 +47,10 @@ pub(super) fn block_size(observed: &Observed) -> Outcome {
     if theirs.is_multiple_of(ours) {
         return Outcome::Well(
             Check::BlockSize,
-            format!("blocks of {ours} tokens here, of {theirs} there, which are {} of ours", theirs / ours),
+            format!(
+                "blocks of {ours} tokens here, of {theirs} there, which are {} of ours",
+                theirs / ours
+            ),
         );
     }
     let engine = flag(&observed.spec, "--block-size", "--page-size");
@@ -65,11 +69,16 @@ pub(super) fn usage(observed: &Observed) -> Outcome {
     let reports = observed.facts.reports_cached;
     let answers: Vec<Option<u32>> = probed(observed).map(|(_, probed)| probed.again.cached).collect();
     let seen = match (answers.as_slice(), reports) {
-        ([], Some(Switch::On)) => return Outcome::Well(Check::Usage, "it says that its answers tell cached tokens".to_owned()),
+        ([], Some(Switch::On)) => {
+            return Outcome::Well(Check::Usage, "it says that its answers tell cached tokens".to_owned());
+        }
         ([], Some(Switch::Off)) => "it says that its answers do not tell how many tokens came from the cache",
         ([], None) => return Outcome::Unchecked(Check::Usage, unlearnt(observed, "reports_cached")),
         (answers, _) if answers.iter().all(Option::is_some) => {
-            return Outcome::Well(Check::Usage, "answers tell how many tokens came from the cache".to_owned());
+            return Outcome::Well(
+                Check::Usage,
+                "answers tell how many tokens came from the cache".to_owned(),
+            );
         }
         // An engine that caches nothing has nothing to tell.
         (_, None) if observed.facts.prefix_caching == Some(Switch::Off) => {
@@ -108,7 +117,9 @@ pub(super) fn overlap(observed: &Observed) -> Vec<Outcome> {
                 Severity::Warning,
                 Words {
                     seen: format!("{name}a prompt of a few blocks was not answered: {why}"),
-                    cost: "what it does with prompts that come again is not known, and requests may fail as this one did".to_owned(),
+                    cost:
+                        "what it does with prompts that come again is not known, and requests may fail as this one did"
+                            .to_owned(),
                     change: "see that it answers /v1/completions for this model; its log says more".to_owned(),
                 },
             ),
@@ -130,7 +141,8 @@ fn compared(observed: &Observed, name: &str, probed: &Probed) -> Outcome {
         let seen = format!("{name}of a prompt that came again {cached} tokens were predicted to be cached, and were");
         return Outcome::Well(Check::Overlap, seen);
     }
-    let seen = format!("{name}of a prompt that came again {predicted} tokens were predicted to be cached, and {cached} were");
+    let seen =
+        format!("{name}of a prompt that came again {predicted} tokens were predicted to be cached, and {cached} were");
     let (severity, cost) = if cached < predicted {
         (
             Severity::Fault,

@@ -38,10 +38,7 @@ pub(super) fn events(observed: &Observed) -> Vec<Outcome> {
             Check::Events,
             Severity::Warning,
             Words {
-                seen: format!(
-                    "it is not known where its events are: {}",
-                    unlearnt(observed, "events")
-                ),
+                seen: format!("it is not known where its events are: {}", unlearnt(observed, "events")),
                 cost: GUESSED.to_owned(),
                 change: flag(spec, VLLM, SGLANG).to_owned(),
             },
@@ -102,9 +99,7 @@ fn other_topic(observed: &Observed) -> Option<Outcome> {
 fn of_one(observed: &Observed, rank: &RankSeen) -> Outcome {
     let name = of_rank(observed, rank.dp);
     match (&rank.subscription, &rank.probed) {
-        (Subscription::Nobody, _) => {
-            Outcome::Unchecked(Check::Events, format!("{name}nobody is listened to"))
-        }
+        (Subscription::Nobody, _) => Outcome::Unchecked(Check::Events, format!("{name}nobody is listened to")),
         (Subscription::Failed { at, why }, _) => found(
             Check::Events,
             Severity::Fault,
@@ -117,9 +112,10 @@ fn of_one(observed: &Observed, rank: &RankSeen) -> Outcome {
                 ),
             },
         ),
-        (Subscription::Stands(at), Err(_)) => {
-            Outcome::Unchecked(Check::Events, format!("{name}a subscription stands at {at}, and no prompt was answered"))
-        }
+        (Subscription::Stands(at), Err(_)) => Outcome::Unchecked(
+            Check::Events,
+            format!("{name}a subscription stands at {at}, and no prompt was answered"),
+        ),
         (Subscription::Stands(at), Ok(probed)) => arrived(observed, &name, at, probed),
     }
 }
@@ -223,7 +219,8 @@ pub(super) fn replay(observed: &Observed) -> Vec<Outcome> {
     each.collect()
 }
 
-const LOST: &str = "after a broken connection or a lost batch its view begins with nothing, and holds only what is cached later";
+const LOST: &str =
+    "after a broken connection or a lost batch its view begins with nothing, and holds only what is cached later";
 
 fn nowhere(observed: &Observed, name: &str, told: Option<String>) -> Outcome {
     let (seen, change) = match told {

@@ -115,7 +115,11 @@ fn with_a_good_engine_nothing_is_found_and_every_check_says_something() {
 type Defect = (&'static str, fn(&mut Observed), &'static [&'static str]);
 
 const DEFECTS: &[Defect] = &[
-    ("another kind of engine", |seen| seen.facts.dialect = None, &["warning engine: it answers neither"]),
+    (
+        "another kind of engine",
+        |seen| seen.facts.dialect = None,
+        &["warning engine: it answers neither"],
+    ),
     (
         "another dialect",
         |seen| seen.facts.dialect = Some(Dialect::Sglang),
@@ -130,7 +134,9 @@ const DEFECTS: &[Defect] = &[
         "no cache",
         |seen| {
             seen.facts.prefix_caching = Some(Switch::Off);
-            change(seen, |probed| (probed.again.cached, probed.indexed, probed.batches) = (None, 0, 0));
+            change(seen, |probed| {
+                (probed.again.cached, probed.indexed, probed.batches) = (None, 0, 0)
+            });
         },
         &["fault caching: its prefix cache is turned off; start it with --enable-prefix-caching"],
     ),
@@ -147,9 +153,14 @@ const DEFECTS: &[Defect] = &[
         "no cache, which it does not say",
         |seen| {
             seen.facts.prefix_caching = None;
-            change(seen, |probed| (probed.again.cached, probed.indexed, probed.batches) = (Some(0), 0, 0));
+            change(seen, |probed| {
+                (probed.again.cached, probed.indexed, probed.batches) = (Some(0), 0, 0)
+            });
         },
-        &["fault caching: nothing of a prompt that came again", "fault events: after a prompt of 65 tokens no event came"],
+        &[
+            "fault caching: nothing of a prompt that came again",
+            "fault events: after a prompt of 65 tokens no event came",
+        ],
     ),
     (
         "blocks of another size",
@@ -173,7 +184,9 @@ const DEFECTS: &[Defect] = &[
             seen.ranks[0].subscription = Subscription::Nobody;
             seen.ranks[0].replay = ReplaySeen::NotNeeded("nobody publishes events");
         },
-        &["fault events: it says that it publishes no KV events; start it with --kv-events-config '{\"enable_kv_cache_events\": true"],
+        &[
+            "fault events: it says that it publishes no KV events; start it with --kv-events-config '{\"enable_kv_cache_events\": true",
+        ],
     ),
     (
         "events of which nothing is known",
@@ -193,7 +206,9 @@ const DEFECTS: &[Defect] = &[
                 why: "connection refused".to_owned(),
             };
         },
-        &["fault events: its events cannot be subscribed to at tcp://a:5557: connection refused; see that tcp://a:5557 is where"],
+        &[
+            "fault events: its events cannot be subscribed to at tcp://a:5557: connection refused; see that tcp://a:5557 is where",
+        ],
     ),
     (
         "events of another topic",
@@ -208,8 +223,15 @@ const DEFECTS: &[Defect] = &[
     ),
     (
         "events that do not come",
-        |seen| change(seen, |probed| (probed.batches, probed.indexed, probed.again.cached) = (0, 0, None)),
-        &["fault events: after a prompt of 65 tokens no event came", "warning usage"],
+        |seen| {
+            change(seen, |probed| {
+                (probed.batches, probed.indexed, probed.again.cached) = (0, 0, None)
+            })
+        },
+        &[
+            "fault events: after a prompt of 65 tokens no event came",
+            "warning usage",
+        ],
     ),
     (
         "events that come late",
@@ -265,7 +287,9 @@ const DEFECTS: &[Defect] = &[
                 at: 1,
             };
         },
-        &["fault tokenizer: a chat is 3 tokens here and 4 there, and they differ from token 1 on; the tokenizers are equal"],
+        &[
+            "fault tokenizer: a chat is 3 tokens here and 4 there, and they differ from token 1 on; the tokenizers are equal",
+        ],
     ),
     (
         "no template here",
@@ -280,7 +304,9 @@ const DEFECTS: &[Defect] = &[
     (
         "no usage details",
         |seen| change(seen, |probed| probed.again.cached = None),
-        &["warning usage: its answers do not tell how many tokens came from the cache; start it with --enable-prompt-tokens-details"],
+        &[
+            "warning usage: its answers do not tell how many tokens came from the cache; start it with --enable-prompt-tokens-details",
+        ],
     ),
     (
         "no usage details, and SGLang, unasked",
@@ -289,12 +315,16 @@ const DEFECTS: &[Defect] = &[
             (seen.facts.dialect, seen.spec.dialect) = (Some(Dialect::Sglang), Dialect::Sglang);
             seen.ranks.clear();
         },
-        &["warning usage: it says that its answers do not tell how many tokens came from the cache; start it with --enable-cache-report"],
+        &[
+            "warning usage: it says that its answers do not tell how many tokens came from the cache; start it with --enable-cache-report",
+        ],
     ),
     (
         "adapters that cannot come",
         |seen| seen.updating = Updating::Refused,
-        &["note adapters: LoRA adapters cannot be loaded while it runs; start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"],
+        &[
+            "note adapters: LoRA adapters cannot be loaded while it runs; start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+        ],
     ),
     (
         "a clock that is ahead",
@@ -357,7 +387,10 @@ fn what_is_not_looked_at_is_said() {
     check(|seen| seen.facts.models = None, &[Check::Models]);
     check(|seen| seen.facts.block_size = None, &[Check::BlockSize]);
     check(|seen| seen.skew = None, &[Check::Clock]);
-    check(|seen| seen.updating = Updating::Unknown("it".to_owned()), &[Check::Adapters]);
+    check(
+        |seen| seen.updating = Updating::Unknown("it".to_owned()),
+        &[Check::Adapters],
+    );
     check(
         |seen| {
             for compared in &mut seen.tokens {

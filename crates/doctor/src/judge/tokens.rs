@@ -8,7 +8,8 @@ pub(super) fn tokenizer(observed: &Observed) -> Vec<Outcome> {
     // One line is enough where there is no tokenizer here, or where all are equal.
     let only_there = |compared: &Compared| matches!(compared.outcome, Tokenized::OnlyThere { .. });
     if !observed.tokens.is_empty() && observed.tokens.iter().all(only_there) {
-        let why = "there is no tokenizer here, so the engine is asked for tokens: name the model's folder with --tokenizer";
+        let why =
+            "there is no tokenizer here, so the engine is asked for tokens: name the model's folder with --tokenizer";
         return vec![Outcome::Unchecked(Check::Tokenizer, why.to_owned())];
     }
     let equal = |compared: &Compared| match compared.outcome {
@@ -25,7 +26,11 @@ pub(super) fn tokenizer(observed: &Observed) -> Vec<Outcome> {
         .tokens
         .iter()
         .any(|compared| compared.kind == Kind::Plain && equal(compared).is_some());
-    observed.tokens.iter().map(|compared| one(compared, plain_is_equal)).collect()
+    observed
+        .tokens
+        .iter()
+        .map(|compared| one(compared, plain_is_equal))
+        .collect()
 }
 
 fn one(compared: &Compared, plain_is_equal: bool) -> Outcome {

@@ -45,7 +45,10 @@ async fn of_an_engine_that_is_well_everything_is_looked_at_and_nothing_found() {
         .await;
         let report = look(&engine.url(), Some(&folder), Depth::Prompts).await.unwrap();
         assert!(report.is_well(), "{}", report.text());
-        let all_well = report.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Well(..)));
+        let all_well = report
+            .outcomes
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Well(..)));
         assert!(all_well, "{}", report.text());
         let checks: Vec<Check> = report.outcomes.iter().map(Outcome::check).collect();
         assert_eq!(checks, Check::ALL);
@@ -155,7 +158,10 @@ async fn every_rank_is_looked_at() {
     .await;
     let report = look(&engine.url(), None, Depth::Prompts).await.unwrap();
     check("two ranks", &report, &[]);
-    for rank in ["rank 0: the 4 blocks of a prompt came", "rank 1: the 4 blocks of a prompt came"] {
+    for rank in [
+        "rank 0: the 4 blocks of a prompt came",
+        "rank 1: the 4 blocks of a prompt came",
+    ] {
         assert!(report.text().contains(rank), "{}", report.text());
     }
 }
@@ -223,20 +229,48 @@ async fn other_tokens_are_named_and_whether_tokenizer_or_template_is_to_blame() 
             "fault tokenizer: a chat with tools is ",
         ],
     );
-    assert!(report.text().contains("name the folder of the model that the engine was started with"));
-    let other = model("other-template", &[("h", "e"), ("l", "l")], &TEMPLATE.replace("tools\n", "functions\n"));
+    assert!(
+        report
+            .text()
+            .contains("name the folder of the model that the engine was started with")
+    );
+    let other = model(
+        "other-template",
+        &[("h", "e"), ("l", "l")],
+        &TEMPLATE.replace("tools\n", "functions\n"),
+    );
     let report = look(&engine.url(), Some(&other), Depth::Quiet).await.unwrap();
-    check("another template for tools", &report, &["fault tokenizer: a chat with tools is "]);
-    assert!(report.text().contains("the tokenizers are equal, the chat templates are not"));
+    check(
+        "another template for tools",
+        &report,
+        &["fault tokenizer: a chat with tools is "],
+    );
+    assert!(
+        report
+            .text()
+            .contains("the tokenizers are equal, the chat templates are not")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_alone_compute_nothing() {
     let engine = Engine::start(&[("mock.replay", "none")]).await;
     let report = look(&engine.url(), None, Depth::Quiet).await.unwrap();
-    check("no replay", &report, &["warning replay: events that were lost cannot be had again"]);
-    let page = reqwest::get(format!("{}/metrics", engine.url())).await.unwrap().text().await.unwrap();
-    let tokens = page.lines().find(|line| line.starts_with("vllm:prompt_tokens_total")).unwrap();
+    check(
+        "no replay",
+        &report,
+        &["warning replay: events that were lost cannot be had again"],
+    );
+    let page = reqwest::get(format!("{}/metrics", engine.url()))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let tokens = page
+        .lines()
+        .find(|line| line.starts_with("vllm:prompt_tokens_total"))
+        .unwrap();
     assert!(tokens.ends_with(" 0") || tokens.ends_with(" 0.0"), "{tokens}");
 }
 

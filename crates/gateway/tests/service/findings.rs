@@ -16,12 +16,23 @@ async fn findings(gateway: &Gateway) -> Vec<Value> {
 }
 
 fn checks(findings: &[Value]) -> Vec<&str> {
-    findings.iter().filter_map(|finding| finding["check"].as_str()).collect()
+    findings
+        .iter()
+        .filter_map(|finding| finding["check"].as_str())
+        .collect()
 }
 
 async fn prompt_tokens(engine: &Engine) -> String {
-    let page = reqwest::get(format!("{}/metrics", engine.url())).await.unwrap().text().await.unwrap();
-    let line = page.lines().find(|line| line.starts_with("vllm:prompt_tokens_total")).unwrap();
+    let page = reqwest::get(format!("{}/metrics", engine.url()))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("vllm:prompt_tokens_total"))
+        .unwrap();
     line.rsplit(' ').next().unwrap().to_owned()
 }
 
@@ -32,13 +43,24 @@ async fn a_worker_is_looked_at_quietly_when_it_comes() {
     let found = findings(&gateway).await;
     assert_eq!(checks(&found), ["block-size", "adapters"], "{found:?}");
     for part in ["seen", "cost", "change"] {
-        assert!(found[0][part].as_str().is_some_and(|words| !words.is_empty()), "{found:?}");
+        assert!(
+            found[0][part].as_str().is_some_and(|words| !words.is_empty()),
+            "{found:?}"
+        );
     }
     assert_eq!(found[0]["severity"], "fault");
     assert_eq!(prompt_tokens(&engine).await, "0");
-    let page = gateway.client.get(format!("{}/metrics", gateway.admin)).send().await.unwrap();
+    let page = gateway
+        .client
+        .get(format!("{}/metrics", gateway.admin))
+        .send()
+        .await
+        .unwrap();
     let page = page.text().await.unwrap();
-    assert!(page.contains("homing_gateway_open_findings{severity=\"fault\"} 1\n"), "{page}");
+    assert!(
+        page.contains("homing_gateway_open_findings{severity=\"fault\"} 1\n"),
+        "{page}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

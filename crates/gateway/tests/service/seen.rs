@@ -36,7 +36,10 @@ fn declared<'a>(all: &BTreeMap<&'a str, &'a Declaration>, name: &str) -> &'a Dec
         let stem = all.get(name.strip_suffix(suffix)?)?;
         (stem.kind == MetricKind::Histogram).then_some(*stem)
     });
-    let exact = all.get(name).filter(|found| found.kind != MetricKind::Histogram).copied();
+    let exact = all
+        .get(name)
+        .filter(|found| found.kind != MetricKind::Histogram)
+        .copied();
     exact.or(stem).unwrap_or_else(|| panic!("{name} is not declared"))
 }
 
@@ -50,9 +53,16 @@ async fn what_is_scraped_is_what_is_declared_and_the_other_way_round() {
     }
     // The index tells of itself now and then.
     gateway
-        .wait("blocks in the index", async || gateway.metrics.index.held_entries.get() > 0)
+        .wait("blocks in the index", async || {
+            gateway.metrics.index.held_entries.get() > 0
+        })
         .await;
-    let page = gateway.client.get(format!("{}/metrics", gateway.admin)).send().await.unwrap();
+    let page = gateway
+        .client
+        .get(format!("{}/metrics", gateway.admin))
+        .send()
+        .await
+        .unwrap();
     let page = page.text().await.unwrap();
     let all: BTreeMap<&str, &Declaration> = Metrics::declarations().map(|one| (one.name, one)).collect();
     let told: BTreeSet<(String, String)> = page
@@ -60,7 +70,10 @@ async fn what_is_scraped_is_what_is_declared_and_the_other_way_round() {
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
         .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
         .collect();
-    let wanted = all.values().map(|one| (one.name.to_owned(), one.kind.as_str().to_owned())).collect();
+    let wanted = all
+        .values()
+        .map(|one| (one.name.to_owned(), one.kind.as_str().to_owned()))
+        .collect();
     assert_eq!(told, wanted);
     let mut seen: BTreeSet<(&str, String)> = BTreeSet::new();
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
@@ -115,8 +128,14 @@ async fn why_it_is_not_ready_is_said_in_words() {
     let none = (503, "not ready: no worker was told of\n".to_owned());
     assert_eq!(get(&gateway, &gateway.url, "/health/ready").await, none);
     assert_eq!(get(&gateway, &gateway.admin, "/health/ready").await, none);
-    assert_eq!(get(&gateway, &gateway.url, "/health/live").await, (200, "ok\n".to_owned()));
-    assert_eq!(gateway.admin("/admin/fleet").await["not_ready"], "no worker was told of");
+    assert_eq!(
+        get(&gateway, &gateway.url, "/health/live").await,
+        (200, "ok\n".to_owned())
+    );
+    assert_eq!(
+        gateway.admin("/admin/fleet").await["not_ready"],
+        "no worker was told of"
+    );
     let gateway = Gateway::start(&["http://127.0.0.1:1,cache-view=none".to_owned()], &[]).await;
     let one = "not ready: one worker was told of, and has not said yet what it is\n";
     gateway
@@ -126,7 +145,10 @@ async fn why_it_is_not_ready_is_said_in_words() {
         .await;
     let engines = [Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[]).await;
-    assert_eq!(get(&gateway, &gateway.admin, "/health/ready").await, (200, "ready\n".to_owned()));
+    assert_eq!(
+        get(&gateway, &gateway.admin, "/health/ready").await,
+        (200, "ready\n".to_owned())
+    );
 }
 
 type Told = Arc<Mutex<Vec<Value>>>;
@@ -165,7 +187,9 @@ fn nanos(value: &Value) -> u64 {
 }
 
 async fn wait_spans(gateway: &Gateway, told: &Told, name: &str, count: usize) -> Vec<Value> {
-    gateway.wait(name, async || named(&spans(told), name).len() >= count).await;
+    gateway
+        .wait(name, async || named(&spans(told), name).len() >= count)
+        .await;
     spans(told)
 }
 
@@ -179,24 +203,45 @@ async fn a_collector_hears_of_the_parts_of_a_request_below_the_clients_span() {
     body["stream"] = json!(true);
     // Of a client that says nothing, and of one that does not want to be told of, nothing is.
     let unwanted = parent.replace("-01", "-00");
-    for headers in [vec![], vec![("traceparent", unwanted.as_str())], vec![("traceparent", parent)]] {
+    for headers in [
+        vec![],
+        vec![("traceparent", unwanted.as_str())],
+        vec![("traceparent", parent)],
+    ] {
         let answer = gateway.send_with("/v1/chat/completions", &body, &headers).await;
         answer.text().await.unwrap();
     }
     let all = wait_spans(&gateway, &told, "decode", 1).await;
     assert_eq!(all.len(), 5, "{all:#?}");
-    assert!(all.iter().all(|span| span["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736"));
-    let [request] = named(&all, "request chat")[..] else { panic!("{all:#?}") };
+    assert!(
+        all.iter()
+            .all(|span| span["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736")
+    );
+    let [request] = named(&all, "request chat")[..] else {
+        panic!("{all:#?}")
+    };
     assert_eq!(request["parentSpanId"], "00f067aa0ba902b7");
     assert_eq!(request["kind"], 2);
     let (route, tried) = (named(&all, "route")[0], named(&all, "try")[0]);
-    assert_eq!((&route["parentSpanId"], &tried["parentSpanId"]), (&request["spanId"], &request["spanId"]));
+    assert_eq!(
+        (&route["parentSpanId"], &tried["parentSpanId"]),
+        (&request["spanId"], &request["spanId"])
+    );
     let (prefill, decode) = (named(&all, "prefill")[0], named(&all, "decode")[0]);
-    assert_eq!((&prefill["parentSpanId"], &decode["parentSpanId"]), (&tried["spanId"], &tried["spanId"]));
+    assert_eq!(
+        (&prefill["parentSpanId"], &decode["parentSpanId"]),
+        (&tried["spanId"], &tried["spanId"])
+    );
     assert_eq!(prefill["endTimeUnixNano"], decode["startTimeUnixNano"]);
     for span in &all {
-        assert!(nanos(&span["startTimeUnixNano"]) <= nanos(&span["endTimeUnixNano"]), "{span}");
-        assert!(nanos(&span["startTimeUnixNano"]) >= nanos(&request["startTimeUnixNano"]), "{span}");
+        assert!(
+            nanos(&span["startTimeUnixNano"]) <= nanos(&span["endTimeUnixNano"]),
+            "{span}"
+        );
+        assert!(
+            nanos(&span["startTimeUnixNano"]) >= nanos(&request["startTimeUnixNano"]),
+            "{span}"
+        );
     }
     let service = &told.lock().unwrap()[0]["resourceSpans"][0]["resource"]["attributes"][0];
     assert_eq!(service["value"]["stringValue"], "homing");
@@ -209,7 +254,11 @@ async fn tries_are_linked_and_workers_are_told_of_their_span() {
     let noted: Arc<Mutex<Vec<String>>> = Arc::default();
     let failing = failing_engine(noted.clone()).await;
     let engine = Engine::start(&[]);
-    let settings = [("trace.endpoint", url.as_str()), ("trace.share", "1"), ("serve.policy", "round-robin")];
+    let settings = [
+        ("trace.endpoint", url.as_str()),
+        ("trace.share", "1"),
+        ("serve.policy", "round-robin"),
+    ];
     let workers = [format!("{failing},model=tiny,cache-view=none"), engine.spec("")];
     let gateway = Gateway::start(&workers, &settings).await;
     gateway.wait_workers(2).await;
@@ -225,16 +274,19 @@ async fn tries_are_linked_and_workers_are_told_of_their_span() {
         let follower = follower.unwrap_or_else(|| panic!("nothing follows {span}"));
         assert_eq!(follower["links"][0]["attributes"][0]["value"]["stringValue"], "retries");
         assert_eq!(follower["traceId"], span["traceId"]);
-        let header = format!("00-{}-{}-01", span["traceId"].as_str().unwrap(), span["spanId"].as_str().unwrap());
+        let header = format!(
+            "00-{}-{}-01",
+            span["traceId"].as_str().unwrap(),
+            span["spanId"].as_str().unwrap()
+        );
         assert!(noted.lock().unwrap().contains(&header), "{header} of {noted:?}");
     }
 }
 
 /// Something that answers like vLLM, and every request with status 500.
 async fn failing_engine(noted: Arc<Mutex<Vec<String>>>) -> String {
-    let models = async || {
-        axum::Json(json!({"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}))
-    };
+    let models =
+        async || axum::Json(json!({"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}));
     let fail = async move |headers: HeaderMap| {
         let parent = headers.get("traceparent").and_then(|value| value.to_str().ok());
         noted.lock().unwrap().push(parent.unwrap_or_default().to_owned());
@@ -266,7 +318,10 @@ async fn an_answer_that_goes_on_elsewhere_is_one_trace() {
     let tries = named(&all, "try");
     assert_eq!(tries.len(), 2, "{all:#?}");
     assert_eq!(tries[1]["links"][0]["spanId"], tries[0]["spanId"]);
-    assert_eq!(tries[1]["links"][0]["attributes"][0]["value"]["stringValue"], "goes on from");
+    assert_eq!(
+        tries[1]["links"][0]["attributes"][0]["value"]["stringValue"],
+        "goes on from"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,6 +331,8 @@ async fn spans_that_nobody_takes_are_counted_and_requests_do_not_mind() {
     let gateway = Gateway::before(&engines, &[("trace.endpoint", &url), ("trace.share", "1")]).await;
     gateway.ok("/v1/chat/completions", &chat(2)).await;
     let dropped = async || gateway.metrics.gateway.dropped_spans.get() >= 4;
-    tokio::time::timeout(GUARD, gateway.wait("dropped spans", dropped)).await.unwrap();
+    tokio::time::timeout(GUARD, gateway.wait("dropped spans", dropped))
+        .await
+        .unwrap();
     assert_eq!(gateway.metrics.gateway.sent_spans.get(), 0);
 }

@@ -26,11 +26,12 @@ const ANEW: &str = "\x1b[2J\x1b[H";
 
 /// The subcommand.
 pub fn command() -> Command {
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new("status")
-        .about("Print how the fleet of a running gateway is: workers, their load, their caches, and what is to be changed")
+        .about(
+            "Print how the fleet of a running gateway is: workers, their load, their caches, and what is to be changed",
+        )
         .arg(
             Arg::new("url")
                 .long("url")
@@ -44,7 +45,10 @@ pub fn command() -> Command {
                 .value_name("TOKEN")
                 .help("What operators show to the gateway, if it wants to see something"),
         )
-        .arg(switch("json", "Print one JSON object, as the gateway tells it, with rates"))
+        .arg(switch(
+            "json",
+            "Print one JSON object, as the gateway tells it, with rates",
+        ))
         .arg(switch("watch", "Write the table anew every second, until interrupted"))
 }
 
@@ -99,7 +103,11 @@ impl Asked {
         let status = answer.status();
         let mut body = Vec::new();
         while let Some(piece) = answer.chunk().await? {
-            ensure!(body.len() + piece.len() <= LONGEST, "{} answers with more than {LONGEST} bytes", self.url);
+            ensure!(
+                body.len() + piece.len() <= LONGEST,
+                "{} answers with more than {LONGEST} bytes",
+                self.url
+            );
             body.extend_from_slice(&piece);
         }
         if !status.is_success() {

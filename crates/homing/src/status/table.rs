@@ -8,7 +8,17 @@ use crate::show::{Style, commas};
 
 /// Texts of a line, and how each column is to be headed.
 const HEADS: [&str; 11] = [
-    "WORKER", "MODEL", "HEALTH", "VIEW", "UNDER WAY", "RUNS", "WAITS", "CACHE USED", "PREDICTED", "CACHED", "REQ/S",
+    "WORKER",
+    "MODEL",
+    "HEALTH",
+    "VIEW",
+    "UNDER WAY",
+    "RUNS",
+    "WAITS",
+    "CACHE USED",
+    "PREDICTED",
+    "CACHED",
+    "REQ/S",
 ];
 
 /// A fleet at two moments.
@@ -188,8 +198,17 @@ fn findings(worker: &Value, style: Style, out: &mut String) {
     for finding in found {
         let word = |name: &str| finding[name].as_str().unwrap_or("?").to_owned();
         let head = format!("{} {}: {}", word("severity"), word("check"), word("seen"));
-        let head = if finding["severity"] == "fault" { style.red(&head) } else { head };
-        let _ = writeln!(out, "\n{url}: {head}\n    it costs   {}\n    to change  {}", word("cost"), word("change"));
+        let head = if finding["severity"] == "fault" {
+            style.red(&head)
+        } else {
+            head
+        };
+        let _ = writeln!(
+            out,
+            "\n{url}: {head}\n    it costs   {}\n    to change  {}",
+            word("cost"),
+            word("change")
+        );
     }
     if let Some(diagnosis) = worker["diagnosis"].as_str() {
         let _ = writeln!(out, "\n{diagnosis}");
@@ -263,6 +282,9 @@ it is odd
     fn why_it_is_not_ready_is_said() {
         let now = json!({"ready": false, "not_ready": "no worker was told of", "workers": []});
         let text = Fleet::between(&now, &now).text(Style::of(Colour::Off));
-        assert!(text.starts_with("not ready: no worker was told of, 0 workers"), "{text}");
+        assert!(
+            text.starts_with("not ready: no worker was told of, 0 workers"),
+            "{text}"
+        );
     }
 }

@@ -265,7 +265,11 @@ pub(super) fn more(out: &mut String, app: &App, ranks: &[Rank]) -> fmt::Result {
     let engine = &app.settings.engine;
     for rank in ranks {
         let (size, blocks) = (engine.block_size.get(), engine.blocks.0);
-        let caching = if app.settings.mock.prefix_caching.is_on() { "True" } else { "False" };
+        let caching = if app.settings.mock.prefix_caching.is_on() {
+            "True"
+        } else {
+            "False"
+        };
         writeln!(
             out,
             "{name}{{{},block_size=\"{size}\",enable_prefix_caching=\"{caching}\",num_gpu_blocks=\"{blocks}\"}} 1",
