@@ -34,7 +34,8 @@ import conversations
 import routers
 from engines import MODEL, Ports, Setup, Vllm
 
-PORT = 8320
+# Of the servers and of routers: others than those of the other checks, which may run beside this one.
+ENGINES, PORT = 8240, 8320
 # Two servers together hold all conversations, one does not.
 CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
@@ -52,7 +53,7 @@ class Run:
 
     def start(self):
         for place in range(2):
-            ports = Ports(*(8200 + 10 * place + i for i in range(3)))
+            ports = Ports(*(ENGINES + 10 * place + i for i in range(3)))
             sizes = {"cache_tokens": CACHE_TOKENS, "max_tokens": MAX_TOKENS}
             self.engines.append(Vllm(Setup.under(self.options.engines, "vllm", self.options.logs, ports, **sizes)))
         for engine in self.engines:
