@@ -25,6 +25,7 @@ import shlex
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 import openai
@@ -56,8 +57,8 @@ class Run:
             ports = Ports(*(ENGINES + 10 * place + i for i in range(3)))
             sizes = {"cache_tokens": CACHE_TOKENS, "max_tokens": MAX_TOKENS}
             self.engines.append(Vllm(Setup.under(self.options.engines, "vllm", self.options.logs, ports, **sizes)))
-        for engine in self.engines:
-            engine.start()
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda engine: engine.start(), self.engines))
 
     def stop(self):
         for engine in self.engines:
