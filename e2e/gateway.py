@@ -328,6 +328,23 @@ CLIENTS = {
 }
 
 
+def write(run, version):
+    """Writes what was found so far, so that a part that fails takes none of the others with it."""
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "homing": run.options.homing_version,
+        "vllm": version,
+        "servers": 2,
+        "cache_tokens_each": CACHE_TOKENS,
+        "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
+        **run.found,
+        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
+    }
+    with open(run.options.result, "w", encoding="utf-8") as out:
+        json.dump(result, out, indent=1)
+        out.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--engines", required=True)
@@ -344,21 +361,9 @@ def main():
         version = run.engines[0].version()
         for part in options.parts.split(","):
             getattr(run, part)()
+            write(run, version)
     finally:
         run.stop()
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "homing": options.homing_version,
-        "vllm": version,
-        "servers": 2,
-        "cache_tokens_each": CACHE_TOKENS,
-        "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
-        **run.found,
-        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
-    }
-    with open(options.result, "w", encoding="utf-8") as out:
-        json.dump(result, out, indent=1)
-        out.write("\n")
     print(json.dumps({"wrong": run.wrong}))
     return 1 if run.wrong else 0
 
