@@ -25,6 +25,7 @@ import shlex
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 import openai
@@ -34,7 +35,8 @@ import conversations
 import routers
 from engines import MODEL, Ports, Setup, Vllm
 
-PORT = 8320
+# Of the servers and of routers: others than those of the other checks, which may run beside this one.
+ENGINES, PORT = 8240, 8320
 # Two servers together hold all conversations, one does not.
 CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
@@ -52,11 +54,11 @@ class Run:
 
     def start(self):
         for place in range(2):
-            ports = Ports(*(8200 + 10 * place + i for i in range(3)))
+            ports = Ports(*(ENGINES + 10 * place + i for i in range(3)))
             sizes = {"cache_tokens": CACHE_TOKENS, "max_tokens": MAX_TOKENS}
             self.engines.append(Vllm(Setup.under(self.options.engines, "vllm", self.options.logs, ports, **sizes)))
-        for engine in self.engines:
-            engine.start()
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda engine: engine.start(), self.engines))
 
     def stop(self):
         for engine in self.engines:
@@ -326,6 +328,23 @@ CLIENTS = {
 }
 
 
+def write(run, version):
+    """Writes what was found so far, so that a part that fails takes none of the others with it."""
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "homing": run.options.homing_version,
+        "vllm": version,
+        "servers": 2,
+        "cache_tokens_each": CACHE_TOKENS,
+        "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
+        **run.found,
+        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
+    }
+    with open(run.options.result, "w", encoding="utf-8") as out:
+        json.dump(result, out, indent=1)
+        out.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--engines", required=True)
@@ -342,21 +361,9 @@ def main():
         version = run.engines[0].version()
         for part in options.parts.split(","):
             getattr(run, part)()
+            write(run, version)
     finally:
         run.stop()
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "homing": options.homing_version,
-        "vllm": version,
-        "servers": 2,
-        "cache_tokens_each": CACHE_TOKENS,
-        "conversations": {"count": conversations.SESSIONS, "turns": conversations.TURNS, "at_once": conversations.CONCURRENCY},
-        **run.found,
-        "wrong": [what for what, holds in run.found["checks"].items() if not holds],
-    }
-    with open(options.result, "w", encoding="utf-8") as out:
-        json.dump(result, out, indent=1)
-        out.write("\n")
     print(json.dumps({"wrong": run.wrong}))
     return 1 if run.wrong else 0
 

@@ -182,7 +182,7 @@ class Dynamo:
             "DYN_SYSTEM_PORT": str(system),
         }
         log = os.path.join(log_dir, f"dynamo-worker-{number}.log")
-        self._parts.append(Process(command, system, log, environment, ready="/health", limit_s=300.0))
+        self._parts.append(Process(command, system, log, environment, ready="/health", limit_s=900.0))
         self._metrics.append(f"http://127.0.0.1:{system}")
 
     def _reachable(self):

@@ -1,7 +1,7 @@
 //! How is a request sent over a connection to a worker, and its answer read? HTTP/1.1 as engines speak it.
 //!
-//! Whoever reads an answer reads the socket itself: a piece wakes one task, once, and goes through no queue. That is all that
-//! this does otherwise than a client of hyper's, which has a task for each connection, and it is a fifth of what a piece costs.
+//! Whoever reads an answer reads the socket itself: a piece wakes one task, once, and goes through no queue. That is why it is no
+//! client of hyper's, which has a task for each connection ([ADR 11](../../../docs/adr/0011-the-gateway.md)).
 //!
 //! **Invariant:** a connection carries another request only if all of the last answer was read, nothing came behind it, and neither side
 //! said that it was the last.
