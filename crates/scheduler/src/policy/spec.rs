@@ -1,4 +1,4 @@
-//! How is a policy with weights of its own written? `NAME[:WEIGHT=VALUE]...`, such as `time:decode=0.5:error=0.1`.
+//! How is a policy with weights of its own written? `NAME[:WEIGHT=VALUE]...`, such as `time:decode=10:error=0.1`.
 
 use thiserror::Error;
 
