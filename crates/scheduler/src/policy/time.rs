@@ -17,8 +17,8 @@ pub struct PredictedTime {
     pub decode_weight: f64,
     /// The greatest `k`: what a prefill costs those who come after it, at full utilisation.
     pub most_for_others: f64,
-    /// Which part of what a rank is faster or slower than others is left out of account: whoever takes a fast rank takes it from somebody
-    /// else.
+    /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
+    /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
     pub fair: f64,
     /// By which share predicted times to the first token are off: candidates that are no further from the best are as good.
     pub error: f64,
@@ -31,7 +31,7 @@ impl Default for PredictedTime {
         Self {
             decode_weight: 30.0,
             most_for_others: 4.0,
-            fair: 0.875,
+            fair: 1.6,
             error: 0.05,
             gateways: 1,
         }
@@ -49,12 +49,11 @@ impl PredictedTime {
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
-        let others = self.for_others(scene);
-        let own = (1.0 - self.fair).clamp(0.0, 1.0);
+        let own = (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0);
         Weights {
             own,
             typical: 1.0 - own,
-            others,
+            others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
     }
