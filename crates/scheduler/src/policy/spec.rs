@@ -1,4 +1,4 @@
-//! How is a policy with weights of its own written? `NAME[:WEIGHT=VALUE]...`, such as `time:decode=0.5:error=0.1`.
+//! How is a policy with weights of its own written? `NAME[:WEIGHT=VALUE]...`, such as `time:decode=10:error=0.1`.
 
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ pub enum PolicyError {
 const MOST: f64 = 1_000.0;
 /// Weights, by policy.
 const WEIGHTS: [(&str, &[&str]); 2] = [
-    ("time", &["decode", "others", "error", "gateways"]),
+    ("time", &["decode", "others", "fair", "error", "gateways"]),
     ("blocks", &["credit", "scale", "requests", "temperature"]),
 ];
 
@@ -73,6 +73,7 @@ fn weighted(name: &str, weights: &[(&str, f64)]) -> Result<Box<dyn Policy>, Poli
         match (name, *weight) {
             ("time", "decode") => time.decode_weight = *value,
             ("time", "others") => time.most_for_others = *value,
+            ("time", "fair") => time.fair = *value,
             ("time", "error") => time.error = *value,
             ("time", "gateways") => time.gateways = *value as u32,
             ("blocks", "credit") => blocks.overlap_credit = *value,
@@ -112,7 +113,7 @@ mod tests {
             ("fast", "there is no policy `fast`; there are time, "),
             (
                 "time:speed=1",
-                "the policy `time` has no weight `speed`; there are decode, others, error, gateways",
+                "the policy `time` has no weight `speed`; there are decode, others, fair, error, gateways",
             ),
             ("random:decode=1", "the policy `random` has no weight `decode`"),
             (

@@ -17,7 +17,10 @@ pub struct PredictedTime {
     pub decode_weight: f64,
     /// The greatest `k`: what a prefill costs those who come after it, at full utilisation.
     pub most_for_others: f64,
-    /// Candidates whose cost is within this share of the least are as good as the best.
+    /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
+    /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
+    pub fair: f64,
+    /// By which share predicted times to the first token are off: candidates that are no further from the best are as good.
     pub error: f64,
     /// Gateways that decide with equal views; the more, the wider the choice.
     pub gateways: u32,
@@ -28,6 +31,7 @@ impl Default for PredictedTime {
         Self {
             decode_weight: 30.0,
             most_for_others: 4.0,
+            fair: 1.6,
             error: 0.05,
             gateways: 1,
         }
@@ -45,7 +49,10 @@ impl PredictedTime {
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
+        let own = (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0);
         Weights {
+            own,
+            typical: 1.0 - own,
             others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
@@ -80,8 +87,11 @@ impl Policy for PredictedTime {
         if let Some(temperature) = scene.ask.overrides.temperature {
             return pick_with(scene, costs, temperature);
         }
+        let best = pick_within(scene, costs, costs.least())?;
+        let of = predict(scene, best, scene.load.rank(best)?);
+        // Gateways that see the same would all choose the same.
         let wider = 1.0 + f64::from(self.gateways.max(1)).ln();
-        pick_within(scene, costs, costs.least() * (1.0 + self.error * wider))
+        pick_within(scene, costs, costs.least() + of.first_token().0 * self.error * wider)
     }
 
     fn terms(&self, scene: &Scene<'_>, place: Place, terms: &mut Terms) {
@@ -90,7 +100,7 @@ impl Policy for PredictedTime {
         terms.add("queue", of.queue);
         terms.add("space", of.space);
         terms.add("sibling", of.sibling);
-        terms.add("prefill", of.prefill);
+        terms.add("prefill", weights.prefill(&of));
         terms.add("others", weights.others * of.work);
         terms.add("onboard", of.onboard);
         terms.add("decode", weights.decode * of.decode);
@@ -99,13 +109,23 @@ impl Policy for PredictedTime {
 
 /// What the parts of a prediction weigh in one decision.
 struct Weights {
+    /// The prefill on the rank itself,
+    own: f64,
+    /// the same on a typical one,
+    typical: f64,
+    /// and that once more, for those who come later.
     others: f64,
     decode: f64,
 }
 
 impl Weights {
+    /// What counts of the prompt itself.
+    fn prefill(&self, of: &Prediction) -> f64 {
+        self.own * of.prefill + self.typical * of.work
+    }
+
     fn cost(&self, of: &Prediction) -> f64 {
-        of.wait() + of.prefill + self.others * of.work + of.onboard + self.decode * of.decode
+        of.wait() + self.prefill(of) + self.others * of.work + of.onboard + self.decode * of.decode
     }
 }
 
@@ -116,7 +136,8 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let mut own = OwnRows {
         rows: lanes::Own::default(),
         told_apart: true,
-        others: weights.others as f32,
+        own: weights.own as f32,
+        work: (weights.typical + weights.others) as f32,
     };
     let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
@@ -140,8 +161,9 @@ struct OwnRows {
     rows: lanes::Own,
     /// Some lanes are not as those of a rank that holds nothing.
     told_apart: bool,
-    /// What the prompt costs others, for each millisecond of it.
-    others: f32,
+    /// What counts of the prompt's time on the rank itself, and on a typical one.
+    own: f32,
+    work: f32,
 }
 
 impl OwnRows {
@@ -171,7 +193,7 @@ impl OwnRows {
     /// As if nobody held anything, and all were of the first kind.
     fn all_alike(&mut self, known: &[Cell<Own>]) {
         let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
-        self.rows.prefill = [nothing.prefill; WIDTH];
+        self.rows.prefill = [self.own * nothing.prefill; WIDTH];
         self.rows.fixed = [self.fixed(nothing); WIDTH];
         self.rows.blocks = [nothing.blocks; WIDTH];
         self.told_apart = false;
@@ -185,13 +207,13 @@ impl OwnRows {
 
     #[inline]
     fn fixed(&self, own: Own) -> f32 {
-        own.onboard + self.others * own.work
+        own.onboard + self.work * own.work
     }
 
     #[inline]
     fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
         let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
-        self.rows.prefill[lane] = own.prefill;
+        self.rows.prefill[lane] = self.own * own.prefill;
         self.rows.fixed[lane] = self.fixed(own);
         self.rows.blocks[lane] = own.blocks;
         self.told_apart = true;

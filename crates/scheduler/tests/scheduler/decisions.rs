@@ -3,9 +3,9 @@
 use crate::world::{World, held};
 use expect_test::{Expect, expect};
 use homing_domain::{AdapterName, DpRank, RankId, Role, Tokens, WorkerId};
-use homing_load::{Place, PromptWork};
+use homing_load::{End, Place, PromptWork};
 use homing_profile::Millis;
-use homing_scheduler::policy::{BlockCost, by_name};
+use homing_scheduler::policy::{BlockCost, by_name, by_spec};
 use homing_scheduler::{
     Adapters, CacheUse, Decision, Depths, Draw, Duty, Fleet, Health, Label, Pin, Refusal, Room, Scheduler,
 };
@@ -72,6 +72,38 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
               0/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
               2/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
         "#]],
+    );
+}
+
+#[test]
+fn that_a_rank_is_fast_counts_as_far_as_the_fleet_is_free() {
+    let mut world = World::new(3, 4_000);
+    for _ in 0..60 {
+        for (worker, share) in [(0, 0.7), (1, 1.0), (2, 1.0)] {
+            world.book(worker, 4_000);
+            world.now = world.now + Millis(104.08 * share);
+            let ticket = *world.tickets.last().unwrap();
+            world.load.prefill_done(ticket, world.now);
+            world.load.end(ticket, End::Finished, world.now);
+        }
+    }
+    world.load.tick(world.now);
+    let advantage = |spec: &str| {
+        let decision = world
+            .decide_with(&Scheduler::new(by_spec(spec).unwrap()), Draw(1))
+            .unwrap();
+        assert_eq!(decision.chosen.place, Place(0), "{spec}: {decision}");
+        decision.others[0].cost - decision.chosen.cost
+    };
+    let (all, fair) = (
+        advantage("time:decode=0:error=0:fair=0"),
+        advantage("time:decode=0:error=0"),
+    );
+    let busy = world.load.utilisation(world.now);
+    let counts = all * (1.0 - 1.6 * busy);
+    assert!(
+        busy > 0.1 && counts > 1.0 && (fair - counts).abs() < 0.01 * all,
+        "it is worth {all} ms, of which {fair} ms count while {busy} are busy"
     );
 }
 

@@ -107,16 +107,26 @@ impl Run {
         let care = if rng.chance(ALIKE) { Care::Shares } else { Care::Close };
         let timing = engines::timing(&mut rng);
         let mut workers = engines::workers(&mut rng, timing.clone());
+        let theme = Theme::draw(self, care);
         if care == Care::Shares {
             // Queues are long when there are few to serve them.
             workers.count = workers.count.min(2);
             workers.engine.max_waiting = 1_000;
             workers.engine.blocks = Blocks(20_000);
         }
+        if let Some(theme) = &theme {
+            workers.count = workers.count.max(theme.workers);
+        }
         let amount = Amount::draw(&mut rng, workers.count);
-        let routers = routers(&mut rng, &workers, timing, care);
+        let mut routers = routers(&mut rng, &workers, timing, care);
+        let mut kinds = some(&mut rng, &self.faults);
+        if let Some(theme) = &theme {
+            routers.view = CacheView::Events;
+            theme.policy.clone_into(&mut routers.policy);
+            kinds.clone_from(&theme.kinds);
+        }
         let among = Among {
-            kinds: some(&mut rng, &self.faults),
+            kinds,
             span: amount.span,
             workers: workers.count,
             routers: routers.count,
@@ -124,7 +134,8 @@ impl Run {
         let count = if care == Care::Shares || self.faults.is_empty() {
             0
         } else {
-            rng.below(9) as u32
+            let count = rng.below(9) as u32;
+            count.max(theme.as_ref().map_or(0, |theme| theme.faults))
         };
         let faults = among.draw(&mut rng, count);
         let links = Links {
@@ -171,6 +182,48 @@ impl Run {
         let world = World::new(setup, traffic)?.with_care(care);
         let world = if self.log { world.with_log() } else { world };
         world.run(&mut |_, _| ())
+    }
+}
+
+/// What a world is about, if it is about one thing: some mistakes show only when the same happens several times.
+#[derive(Debug)]
+struct Theme {
+    kinds: Vec<&'static str>,
+    /// At least so many.
+    workers: u32,
+    faults: u32,
+    policy: &'static str,
+}
+
+impl Theme {
+    /// Of a thousand worlds so many are about workers that leave and get each other's places, and so many about streams of events.
+    const MOVES: u64 = 120;
+    const STREAMS: u64 = 120;
+
+    /// Of chance of its own, so that worlds without a theme are what they would be if there were none.
+    fn draw(run: &Run, care: Care) -> Option<Self> {
+        let mut rng = Rng::new(!run.seed);
+        let drawn = rng.below(1_000);
+        let (about, workers, policies): (&[&str], u32, _) = if drawn < Self::MOVES {
+            (&["leave"], 4, ["sticky", "sticky", "time", "weighted"])
+        } else if drawn < Self::MOVES + Self::STREAMS {
+            (
+                &["repeat", "reorder", "loss", "feed-cut"],
+                1,
+                ["time", "time", "blocks", "weighted"],
+            )
+        } else {
+            return None;
+        };
+        let allowed = run.faults.iter().copied();
+        let kinds: Vec<&str> = allowed.filter(|kind| about.contains(kind)).collect();
+        let policy = rng.pick(policies);
+        (care != Care::Shares && !kinds.is_empty()).then_some(Self {
+            kinds,
+            workers,
+            faults: 5,
+            policy,
+        })
     }
 }
 

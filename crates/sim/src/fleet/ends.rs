@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use homing_domain::Tokens;
 use homing_load::End as BookingEnd;
+use homing_profile::Millis;
 use homing_router::Ended;
 use homing_trace::{Answer, Traffic};
 
-use super::calendar::request_id;
+use super::calendar::{Due, request_id};
 use super::calls::{CallNo, Stage};
 use super::check::Check;
 use super::record::End;
@@ -136,6 +137,13 @@ impl<I: Traffic> World<I> {
         } else {
             self.end(number, End::Failed);
         }
+    }
+
+    /// A client will not wait for the end of its answer.
+    pub(crate) fn will_give_up(&mut self, number: CallNo) {
+        let most = self.rng.pick([20, 200, 2_000, 20_000]);
+        let after = Millis(self.rng.between(1, most) as f64);
+        self.calendar.enter(self.now + after, Due::GivenUp { call: number });
     }
 
     /// A client does not want its answer any more.

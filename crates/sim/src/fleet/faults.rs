@@ -230,6 +230,12 @@ impl Among {
             let at = Time::from_millis(rng.below(self.span.0 as u64) as f64);
             let lasts = Millis(rng.between(1, (self.span.0 / 4.0).max(2.0) as u64) as f64);
             match self.kinds.get(rng.place(self.kinds.len())) {
+                // Machines are mended soon; people stay as they are.
+                Some(&"impatience") => faults.extend(self.one(rng, "impatience").map(|kind| Fault {
+                    at,
+                    lasts: Millis(lasts.0 * 4.0),
+                    kind,
+                })),
                 Some(&"rolling-restart") => faults.extend(self.rolling_restart(rng, at)),
                 Some(&"leave") => faults.extend(self.leaves(rng, at)),
                 Some(name) => faults.extend(self.one(rng, name).map(|kind| Fault { at, lasts, kind })),

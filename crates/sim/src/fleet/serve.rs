@@ -51,9 +51,7 @@ impl<I: Traffic> World<I> {
             }
         }
         if self.rng.chance(u64::from(self.impatience)) {
-            let most = self.rng.pick([20, 200, 2_000, 20_000]);
-            let after = Millis(self.rng.between(1, most) as f64);
-            self.calendar.enter(self.now + after, Due::GivenUp { call: number });
+            self.will_give_up(number);
         }
         let reads_late = (self.slow_clients > 0 && self.rng.chance(u64::from(self.slow_clients)))
             .then(|| Millis(self.rng.between(100, 60_000) as f64));
@@ -158,6 +156,10 @@ impl<I: Traffic> World<I> {
                 self.log
                     .say(self.now, || format!("request {} waits at router {router}", number.0));
                 self.check_room(number);
+                // Whoever has to wait is tempted once more.
+                if self.impatience > 0 && self.rng.chance(u64::from(self.impatience)) {
+                    self.will_give_up(number);
+                }
             }
             Verdict::Turned(why) => {
                 self.log

@@ -63,7 +63,7 @@ pub struct Space {
 }
 
 /// Weights of `time` that are varied, with where they begin.
-const WEIGHTS: [(&str, f64); 3] = [("decode", 1.0), ("others", 4.0), ("error", 0.05)];
+const WEIGHTS: [(&str, f64); 3] = [("decode", 30.0), ("others", 4.0), ("error", 0.05)];
 /// So often something new is drawn before the search gives up.
 const DRAWS: u32 = 64;
 
@@ -273,11 +273,11 @@ mod tests {
             .policy
             .split_once("decode=")
             .and_then(|(_, rest)| rest.split(':').next()?.parse().ok())
-            .unwrap_or(1.0);
-        let needed = if decode < 0.8 { 10 } else { 11 };
+            .unwrap_or(30.0);
+        let needed = if decode < 24.0 { 10 } else { 11 };
         Worth {
             good: if settings.workers >= needed { 0.95 } else { 0.5 },
-            ttft_p99: 1_000.0 / f64::from(settings.workers) + decode,
+            ttft_p99: 1_000.0 / f64::from(settings.workers) + decode / 30.0,
             ..Worth::default()
         }
     }
