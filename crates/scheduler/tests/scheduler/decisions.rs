@@ -56,10 +56,10 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         &world,
         "time",
         &expect![[r#"
-            1/0 by time, of 3 eligible
-            > 1/0          290.05 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+            2/0 by time, of 3 eligible
+            > 2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
               0/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+              1/0          290.05 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
         "#]],
     );
     world.now = world.now + Millis(80.0);
