@@ -53,7 +53,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             answer: Duration::from_secs(5),
-            prompt: Duration::from_secs(60),
+            prompt: Duration::from_mins(1),
             events: Duration::from_secs(5),
         }
     }

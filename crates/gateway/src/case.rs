@@ -15,10 +15,12 @@ use homing_telemetry::{RequestEnd, TokenSource};
 use homing_wire::Dialect;
 use hyper::HeaderMap;
 
+use crate::account::Entry;
 use crate::gateway::Gateway;
-use crate::keyring::Key;
+use crate::keyring::{Key, Tab};
 use crate::lane::Lane;
 use crate::pool::Pool;
+use crate::record::{Begun, Parts, Record};
 use crate::refusal::Refuse;
 use crate::table::{Served, Table};
 use crate::tokens::{self, From, Known};
@@ -264,6 +266,45 @@ impl Case<'_> {
         self.gateway.hasher.keys(&prompt, &mut keys);
         question.keys = keys.into();
         question
+    }
+
+    /// What is kept of the request for operators. Its tokens were known at `tokenized`.
+    pub(crate) fn record(
+        &self,
+        endpoint: &'static str,
+        known: &Known,
+        question: &Question,
+        tokenized: Instant,
+    ) -> Arc<Record> {
+        let arrived = self.arrived;
+        Arc::new(Record::new(Begun {
+            id: arrived.id.clone(),
+            endpoint,
+            model: self.model.into(),
+            session: question.session.clone(),
+            tenant: self.hints.tenant.as_deref().map(Into::into),
+            prompt_tokens: known.count,
+            tokens_from: known.from.name(),
+            unknown: known.why.clone(),
+            began: arrived.began,
+            parts: Parts {
+                tokenize: tokenized - arrived.began,
+                keys: tokenized.elapsed(),
+            },
+            trace: self.gateway.traced(arrived),
+        }))
+    }
+
+    /// What is kept of it for the log.
+    pub(crate) fn entry(&self, lane: &Lane, question: &Question, tab: Tab) -> Entry {
+        Entry {
+            keys: question.keys.clone(),
+            block: lane.subject.block_size,
+            adapter: self.served.adapter.clone(),
+            priority: question.priority,
+            deadline: self.hints.deadline,
+            tab,
+        }
     }
 
     /// Which part of the engine's rendering the prompt depends on.

@@ -17,7 +17,7 @@ use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
 use serde_json::json;
 
-use crate::account::{Account, Ending, Entry};
+use crate::account::{Account, Ending};
 use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
@@ -33,13 +33,13 @@ use crate::models;
 use crate::outward::{ClientKey, Outward};
 use crate::pool::Pool;
 use crate::reading::heard_of;
-use crate::record::{Begun, Parts, Record, Records};
+use crate::record::{Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
 use crate::spans::Traced;
 use crate::table::Table;
-use crate::tokens::{From, Prompters};
+use crate::tokens::Prompters;
 use crate::trip::{Answer, Arriving, NoAnswer, Trip};
 use crate::truth::Drift;
 
@@ -202,8 +202,8 @@ impl Gateway {
         })
     }
 
-    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived) -> Result<Answered, Refuse> {
-        let table = self.table.load_full();
+    /// What a request asks, and what its client wants besides.
+    fn understand(&self, arrived: &Arrived) -> Result<(Ask, Hints), Refuse> {
         let limits = Limits {
             bytes: arrived.body.len().max(1),
             ..Limits::default()
@@ -229,6 +229,12 @@ impl Gateway {
         if let Some(previous) = &ask.previous_response {
             self.may_see(previous, arrived.key.as_deref())?;
         }
+        Ok((ask, hints))
+    }
+
+    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived) -> Result<Answered, Refuse> {
+        let table = self.table.load_full();
+        let (ask, hints) = self.understand(&arrived)?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -243,39 +249,17 @@ impl Gateway {
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();
         let (lane, question) = case.question(&known)?;
-        let record = Arc::new(Record::new(Begun {
-            id: arrived.id.clone(),
-            endpoint: arrived.endpoint.name(),
-            model: model.into(),
-            session: question.session.clone(),
-            tenant: hints.tenant.as_deref().map(Into::into),
-            prompt_tokens: known.count,
-            tokens_from: known.from.name(),
-            unknown: known.why.clone(),
-            began: arrived.began,
-            parts: Parts {
-                tokenize: tokenized - arrived.began,
-                keys: tokenized.elapsed(),
-            },
-            trace: self.traced(&arrived),
-        }));
+        let record = case.record(arrived.endpoint.name(), &known, &question, tokenized);
         if hints.dry_run == Switch::On {
             return self.dry_run(&lane, &question, &record);
         }
         let tab = Tab::open(arrived.key.clone(), known.count)?;
-        let entry = Entry {
-            keys: question.keys.clone(),
-            block: lane.subject.block_size,
-            adapter: served.adapter.clone(),
-            priority: question.priority,
-            deadline: hints.deadline,
-            tab,
-        };
+        let entry = case.entry(&lane, &question, tab);
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let (wanted, feature) = (case.wanted(), case.feature());
         let plan = Plan::new(&ask, wanted);
         let ask = Arc::new(ask);
-        let counted = (known.why.is_none() && known.from != From::Nobody).then_some(known.count);
+        let counted = known.counted();
         let sent = match arrived.endpoint.form() {
             Form::Json => plan.body(&ask, &arrived.body),
             Form::Multipart => arrived.body.clone(),

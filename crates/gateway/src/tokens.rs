@@ -67,6 +67,11 @@ impl Known {
         }
     }
 
+    /// How many there are, if all of them are known.
+    pub(crate) fn counted(&self) -> Option<u32> {
+        (self.why.is_none() && self.from != From::Nobody).then_some(self.count)
+    }
+
     /// The request told them.
     pub(crate) fn told(tokens: Vec<u32>) -> Self {
         Self::all(tokens, From::Request)

@@ -36,7 +36,7 @@ use crate::keyring::Tab;
 use crate::lane::{Booked, Lane};
 use crate::outward::ClientKey;
 use crate::pool::Pool;
-use crate::record::{Begun, Parts, Record, Try};
+use crate::record::{Record, Try};
 use crate::refusal::Refuse;
 use crate::timing;
 use crate::tokens::{From, Known};
@@ -237,33 +237,11 @@ impl Advice {
         };
         let tokenized = Instant::now();
         let (lane, question) = case.question(&known)?;
-        let record = Arc::new(Record::new(Begun {
-            id: asked.arrived.id.clone(),
-            endpoint: ENDPOINT,
-            model: model.into(),
-            session: question.session.clone(),
-            tenant: asked.hints.tenant.as_deref().map(Into::into),
-            prompt_tokens: known.count,
-            tokens_from: known.from.name(),
-            unknown: known.why.clone(),
-            began: asked.arrived.began,
-            parts: Parts {
-                tokenize: tokenized - asked.arrived.began,
-                keys: tokenized.elapsed(),
-            },
-            trace: gateway.traced(&asked.arrived),
-        }));
-        let entry = Entry {
-            keys: question.keys.clone(),
-            block: lane.subject.block_size,
-            adapter: served.adapter.clone(),
-            priority: question.priority,
-            deadline: asked.hints.deadline,
-            tab: Tab::default(),
-        };
+        let record = case.record(ENDPOINT, &known, &question, tokenized);
+        let entry = case.entry(&lane, &question, Tab::default());
         let most = gateway.config.load().serve.route_lease;
         Ok(Understood {
-            counted: (known.why.is_none() && known.from != From::Nobody).then_some(known.count),
+            counted: known.counted(),
             feature: case.feature(),
             lane,
             question,
