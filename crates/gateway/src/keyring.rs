@@ -134,7 +134,7 @@ pub(crate) fn said(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         return bearer(value.as_bytes());
     }
-    headers.get(X_API_KEY).map(HeaderValue::as_bytes)
+    headers.get(X_API_KEY).map(hyper::header::HeaderValue::as_bytes)
 }
 
 /// The secret of an `Authorization` header, if it is of the kind that we understand.
