@@ -22,6 +22,7 @@
 //! **Invariant:** no text of an error repeats what stands in the file.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -352,7 +353,12 @@ impl KeySpec {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // A string takes all that is written to it.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 fn unhex(text: &str) -> Option<Digest> {
