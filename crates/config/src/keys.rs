@@ -353,11 +353,12 @@ impl KeySpec {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // A string takes all that is written to it.
         let _ = write!(text, "{byte:02x}");
-        text
-    })
+    }
+    text
 }
 
 fn unhex(text: &str) -> Option<Digest> {

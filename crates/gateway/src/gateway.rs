@@ -121,7 +121,7 @@ impl Gateway {
             }
         }
         if let Some(response) = kept::asked(request.method(), path) {
-            let answered = self.kept(pool, request, &response, &id, key).await;
+            let answered = self.kept(pool, request, &response, &id, key.as_deref()).await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
         let endpoint = match endpoint {

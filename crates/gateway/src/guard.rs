@@ -16,7 +16,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use homing_config::security::DoorLimits;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
-use hyper::Method;
+use hyper::{HeaderMap, Method, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -50,8 +50,6 @@ pub(crate) struct Watch {
     busy: AtomicU32,
     /// When the last of them ended, in milliseconds since it began.
     ended: AtomicU64,
-    /// Nothing more is read after what is being answered.
-    last: AtomicBool,
     refused: OnceLock<Fault>,
 }
 
@@ -62,7 +60,6 @@ impl Watch {
             began: Instant::now(),
             busy: AtomicU32::new(0),
             ended: AtomicU64::new(0),
-            last: AtomicBool::new(false),
             refused: OnceLock::new(),
         })
     }
@@ -72,16 +69,16 @@ impl Watch {
         self.refused.get().copied().filter(|_| method.as_str() == REFUSED)
     }
 
-    /// Whether the connection ends with the answer.
-    pub(crate) fn is_last(&self) -> bool {
-        self.last.load(Relaxed)
-    }
-
     /// Until when it may be idle; `None` while it is not.
     fn idle_until(&self, idle: Duration) -> Option<Instant> {
         let ended = self.began + Duration::from_millis(self.ended.load(Relaxed));
         (self.busy.load(Relaxed) == 0).then(|| ended + idle)
     }
+}
+
+/// Whether a connection ends with the answer to this request, because nobody counted where its body ends.
+pub(crate) fn is_last(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING)
 }
 
 /// Says, when it is dropped, that a request was answered.
@@ -203,7 +200,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         self.watch.metrics.gateway.refused_connections.of(fault.label()).add(1);
         // It is set once, because nothing is read after it.
         let _ = self.watch.refused.set(fault);
-        self.watch.last.store(true, Relaxed);
         self.kept = INSTEAD.to_vec();
         self.given = 0;
         self.phase = Phase::Instead;
@@ -216,9 +212,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         }
         let framing = head::check(head, self.limits.headers as usize)?;
         self.watch.busy.fetch_add(1, Relaxed);
-        if framing == Framing::Chunked {
-            self.watch.last.store(true, Relaxed);
-        }
         Ok(framing)
     }
 

@@ -120,17 +120,17 @@ impl Gateway {
         request: Request<Incoming>,
         response: &str,
         id: &RequestId,
-        key: Option<Arc<Key>>,
+        key: Option<&Key>,
     ) -> Result<Answered, Refuse> {
         let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
-        self.may_see(response, key.as_deref())?;
+        self.may_see(response, key)?;
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
         let worker = self.table.load().workers.get(&worker).cloned().ok_or_else(unknown)?;
         let config = self.config.load_full();
         let most = usize::try_from(config.serve.bodies.answer).unwrap_or(usize::MAX);
         let failed = |why: String| Refuse::failed(502, format!("worker {} keeps this response and {why}", worker.name));
         let (mut head, body) = request.into_parts();
-        self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
+        self.outward.prepare(&mut head.headers, ClientKey::of(key));
         let body = Limited::new(body, LONGEST_QUESTION).collect();
         let body = tokio::time::timeout(config.serve.times.request, body).await;
         let Ok(Ok(body)) = body else {

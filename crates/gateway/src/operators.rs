@@ -27,7 +27,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::door::{Door, Entered};
-use crate::guard::{Ticketed, Watch};
+use crate::guard::{Ticketed, Watch, is_last};
 use crate::keyring::bearer;
 use crate::shard::BREATH;
 
@@ -138,8 +138,9 @@ impl Operators {
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (this, watch) = (self.clone(), watch.clone());
             async move {
+                let last = is_last(request.headers());
                 let mut response = this.answer(request, &watch).await;
-                if watch.is_last() {
+                if last {
                     response
                         .headers_mut()
                         .insert(header::CONNECTION, header::HeaderValue::from_static("close"));

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::door::Door;
 use crate::gateway::Gateway;
-use crate::guard::{Ticketed, Watch};
+use crate::guard::{Ticketed, Watch, is_last};
 use crate::pool::Pool;
 use crate::stall::Stall;
 
@@ -161,11 +161,12 @@ impl Shard {
         let service = service_fn(move |request: Request<Incoming>| {
             let (gateway, pool, watch) = (gateway.clone(), pool.clone(), watch.clone());
             async move {
+                let last = is_last(request.headers());
                 let mut answered = match watch.fault(request.method()) {
                     None => gateway.answer(&pool, request).await,
                     Some(fault) => gateway.refuse_head(fault),
                 };
-                if watch.is_last() {
+                if last {
                     let close = HeaderValue::from_static("close");
                     answered.headers_mut().insert(header::CONNECTION, close);
                 }

@@ -4,7 +4,6 @@ import os
 import ssl
 import sys
 
-import httpx
 import openai
 
 url, key = sys.argv[1:]
@@ -12,7 +11,7 @@ trust = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
 
 
 def client(key: str, verify: ssl.SSLContext) -> openai.OpenAI:
-    inner = httpx.Client(verify=verify, trust_env=False)
+    inner = openai.DefaultHttpxClient(verify=verify, trust_env=False)
     return openai.OpenAI(base_url=f"{url}/v1", api_key=key, http_client=inner, max_retries=0)
 
 

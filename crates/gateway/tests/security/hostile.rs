@@ -63,11 +63,6 @@ async fn what_can_be_read_in_two_ways_reaches_nobody() {
             chunked.clone(),
         ),
         (
-            "a tab in the name",
-            "transfer-\tencoding: chunked\r\n".to_owned(),
-            chunked.clone(),
-        ),
-        (
             "another encoding",
             "transfer-encoding: gzip, chunked\r\n".to_owned(),
             chunked.clone(),
@@ -509,7 +504,6 @@ async fn bodies_that_are_no_text_or_too_deep_are_refused_and_nobody_falls_over()
             b"{\"model\":\"\xff\xfe\",\"prompt\":\"x\"}".to_vec(),
         ),
         ("no JSON", b"\xff\xfe\x00".to_vec()),
-        ("half a surrogate", br#"{"model":"\ud800","prompt":"x"}"#.to_vec()),
         ("nothing", Vec::new()),
     ] {
         let request = gateway

@@ -1,10 +1,14 @@
 //! Certificates for tests: good ones, and one of each kind that must not be believed.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
 
 use crate::harness::file;
+
+/// Two who sign have two names.
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// Who signs certificates.
 pub struct Ca {
@@ -31,7 +35,9 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "tests");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("tests {}", MADE.fetch_add(1, Relaxed)));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).unwrap().pem();
         Self {
