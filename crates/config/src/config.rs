@@ -303,12 +303,7 @@ impl Config {
                 level: LogLevel::ALL[choice(KnobId::LogLevel)],
                 format: LogFormat::ALL[choice(KnobId::LogFormat)],
             },
-            traces: Traces {
-                endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
-                share: ratio(KnobId::TraceShare),
-                service: name(KnobId::TraceService),
-                queue: small(KnobId::TraceQueue),
-            },
+            traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
             demo: Demo {
                 duration: time(KnobId::DemoDuration),
@@ -321,6 +316,17 @@ impl Config {
             mock: Mock::build(&value),
             workers: Vec::new(),
             discover: Vec::new(),
+        }
+    }
+}
+
+impl Traces {
+    fn build(name: &impl Fn(KnobId) -> String, share: f64, queue: u32) -> Self {
+        Self {
+            endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
+            share,
+            service: name(KnobId::TraceService),
+            queue,
         }
     }
 }
