@@ -58,7 +58,11 @@ fn examine(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     } else {
         Depth::Prompts
     };
-    let form = if matches.get_flag("json") { Form::Json } else { Form::Text };
+    let form = if matches.get_flag("json") {
+        Form::Json
+    } else {
+        Form::Text
+    };
     service::until_told(async |stop| {
         let looking = look_at_all(config, workers, folder, depth);
         tokio::select! {
