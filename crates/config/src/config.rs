@@ -303,12 +303,7 @@ impl Config {
                 level: LogLevel::ALL[choice(KnobId::LogLevel)],
                 format: LogFormat::ALL[choice(KnobId::LogFormat)],
             },
-            traces: Traces {
-                endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
-                share: ratio(KnobId::TraceShare),
-                service: name(KnobId::TraceService),
-                queue: small(KnobId::TraceQueue),
-            },
+            traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
@@ -327,6 +322,17 @@ impl Demo {
             cache: Blocks(small(KnobId::DemoCache)),
             drop_every: small(KnobId::DemoDropEvery),
             seed,
+        }
+    }
+}
+
+impl Traces {
+    fn build(name: &impl Fn(KnobId) -> String, share: f64, queue: u32) -> Self {
+        Self {
+            endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
+            share,
+            service: name(KnobId::TraceService),
+            queue,
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! An engine is looked at from outside: it is asked what it is, its sockets are listened to as the gateway does it, and, if that is
 //! wanted, a prompt of fresh random tokens is sent twice. What was seen is data ([`Observed`]); what it means is decided without a
-//! socket ([`judge`]), so that every defect is a line of a table.
+//! socket ([`judge()`]), so that every defect is a line of a table.
 //!
 //! - [`Examiner`]: looks at engines; start here;
-//! - [`Observed`]: what was seen; [`judge`]: what that means; [`Finding`]: what was seen, what it costs, what to change;
+//! - [`Observed`]: what was seen; [`judge()`]: what that means; [`Finding`]: what was seen, what it costs, what to change;
 //! - [`Report`]: all of it, as text and as JSON.
 //!
 //! **Invariant:** without [`Depth::Prompts`] no prompt is computed, and nothing at the engine changes. With it, two answers of one token

@@ -1,11 +1,10 @@
 //! How long did the way to a decision take, and in which part of it?
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use homing_domain::Role;
 use homing_telemetry::{RoutePart, WorkerRole};
-
-use std::sync::Arc;
 
 use crate::gateway::Gateway;
 use crate::lane::{Booked, Deciding};

@@ -58,21 +58,32 @@ fn examine(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     } else {
         Depth::Prompts
     };
-    let is_for_scripts = matches.get_flag("json");
+    let form = if matches.get_flag("json") {
+        Form::Json
+    } else {
+        Form::Text
+    };
     service::until_told(service::Threads::Few, async |stop| {
         let looking = look_at_all(config, workers, folder, depth);
         tokio::select! {
-            told = looking => finish(&told?, is_for_scripts),
+            told = looking => finish(&told?, form),
             () = stop => bail!("it was told to stop"),
         }
     })
 }
 
+/// How it is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+}
+
 /// What came of looking at one engine.
 type Looked = Result<Report, String>;
 
-fn finish(looked: &[(String, Looked)], is_for_scripts: bool) -> anyhow::Result<ExitCode> {
-    if is_for_scripts {
+fn finish(looked: &[(String, Looked)], form: Form) -> anyhow::Result<ExitCode> {
+    if form == Form::Json {
         let each = looked.iter().map(|(worker, looked)| match looked {
             Ok(report) => report.json(),
             Err(why) => json!({ "worker": worker, "unreached": why }),
@@ -84,7 +95,7 @@ fn finish(looked: &[(String, Looked)], is_for_scripts: bool) -> anyhow::Result<E
     for (worker, looked) in looked {
         match looked {
             Ok(report) => {
-                if !is_for_scripts {
+                if form == Form::Text {
                     print(&report.text())?;
                 }
                 code = code.max(if report.is_well() { 0 } else { FOUND });

@@ -275,12 +275,12 @@ mod tests {
 
     #[test]
     fn two_labels_stand_beside_each_other() {
-        let counter = PerLabel::<Side, PerLabel<Side, Counter>>::default();
+        type Both = PerLabel<Side, PerLabel<Side, Counter>>;
+        let counter = Both::default();
         counter.of(Side::Right).of(Side::Left).add(2);
         let mut out = String::new();
         counter.render("homing_x", "", &mut out);
         assert!(out.contains("homing_x{side=\"right\",side=\"left\"} 2\n"), "{out}");
-        type Both = PerLabel<Side, PerLabel<Side, Counter>>;
         assert_eq!(<Both as Metric>::SECOND, Some(("side", Side::VALUES)));
     }
 

@@ -188,7 +188,7 @@ pub(super) fn replay(observed: &Observed) -> Vec<Outcome> {
     if observed.ranks.is_empty() {
         // What was said and what it says can be compared without asking.
         return match &observed.spec.source {
-            EventSource::Stream { replay: None, .. } => vec![nowhere(observed, "", told.map(ToString::to_string))],
+            EventSource::Stream { replay: None, .. } => vec![nowhere("", told.map(ToString::to_string))],
             EventSource::Stream { .. } => vec![Outcome::Unchecked(
                 Check::Replay,
                 "it is asked when something is missing".to_owned(),
@@ -201,7 +201,7 @@ pub(super) fn replay(observed: &Observed) -> Vec<Outcome> {
         match &rank.replay {
             ReplaySeen::Answers(at) => Outcome::Well(Check::Replay, format!("{name}{at} answers")),
             ReplaySeen::NotNeeded(why) => Outcome::Unchecked(Check::Replay, format!("{name}{why}")),
-            ReplaySeen::Nowhere => nowhere(observed, &name, told.map(ToString::to_string)),
+            ReplaySeen::Nowhere => nowhere(&name, told.map(ToString::to_string)),
             ReplaySeen::Failed { at, why } => found(
                 Check::Replay,
                 Severity::Fault,
@@ -222,7 +222,7 @@ pub(super) fn replay(observed: &Observed) -> Vec<Outcome> {
 const LOST: &str =
     "after a broken connection or a lost batch its view begins with nothing, and holds only what is cached later";
 
-fn nowhere(observed: &Observed, name: &str, told: Option<String>) -> Outcome {
+fn nowhere(name: &str, told: Option<String>) -> Outcome {
     let (seen, change) = match told {
         Some(at) => (
             format!("{name}it sends lost events again at {at}, and was not said to"),
@@ -230,14 +230,9 @@ fn nowhere(observed: &Observed, name: &str, told: Option<String>) -> Outcome {
         ),
         None => (
             format!("{name}events that were lost cannot be had again"),
-            flag(
-                &observed.spec,
-                "add \"replay_endpoint\": \"tcp://*:5558\" to its --kv-events-config and say replay=tcp://HOST:5558 of this worker, or \
-                 put `homing agent` beside it",
-                "add \"replay_endpoint\": \"tcp://*:5558\" to its --kv-events-config and say replay=tcp://HOST:5558 of this worker, or \
-                 put `homing agent` beside it",
-            )
-            .to_owned(),
+            "add \"replay_endpoint\": \"tcp://*:5558\" to its --kv-events-config and say replay=tcp://HOST:5558 of this worker, or put \
+             `homing agent` beside it"
+                .to_owned(),
         ),
     };
     found(
