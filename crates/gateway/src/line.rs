@@ -277,7 +277,7 @@ fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, LineError> {
         _ => Version::HTTP_11,
     };
     head.headers = HeaderMap::with_capacity(response.headers.len());
-    for one in response.headers.iter() {
+    for one in &*response.headers {
         let name = HeaderName::from_bytes(one.name.as_bytes());
         let value = HeaderValue::from_bytes(one.value);
         if let (Ok(name), Ok(value)) = (name, value) {
