@@ -37,7 +37,7 @@ from engines import MODEL, Ports, Setup, Vllm
 
 # Of the servers and of routers: others than those of the other checks, which may run beside this one.
 ENGINES, PORT = 8240, 8320
-# Two servers together hold all conversations, one does not.
+# One server's cache just holds all conversations: in turn, what is lost is the last turn of each. Smaller ones would lose more.
 CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 KILLED_STREAMS, KILLED_TOKENS = 12, 160
