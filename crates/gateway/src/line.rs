@@ -188,6 +188,10 @@ impl Line {
 
     /// Reads once.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // A stream may begin with something long, and then sends little for a long time: it does not keep the memory for it.
+        if self.read.is_empty() && self.read.capacity() > 2 * self.next {
+            self.read = BytesMut::new();
+        }
         // What was given out and is still held keeps its memory; else it is used again.
         self.read.reserve(self.next);
         let room = self.read.capacity() - self.read.len();
