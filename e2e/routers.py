@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 from engines import MODEL, Vllm
 from homing import Service, wait_for
@@ -149,8 +150,10 @@ class Dynamo:
         self._python = os.path.join(folder, "vllm", "venv", "bin", "python")
         model = os.path.join(folder, "model", "base")
         try:
-            for number in range(workers):
-                self._worker(number, port, log_dir, model, (cache_tokens, max_tokens, block_size))
+            sizes = (cache_tokens, max_tokens, block_size)
+            with ThreadPoolExecutor() as all_at_once:
+                start = lambda number: self._worker(number, port, log_dir, model, sizes)
+                list(all_at_once.map(start, range(workers)))
             command = [
                 *(self._python, "-W", "ignore", "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(port)),
                 *("--router-mode", "kv", "--kv-cache-block-size", str(block_size)),

@@ -202,6 +202,10 @@ impl Line {
 
     /// Reads once.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // A stream may begin with something long, and then sends little for a long time: it does not keep the memory for it.
+        if self.read.is_empty() && self.read.capacity() > 2 * self.next {
+            self.read = BytesMut::new();
+        }
         // What was given out and is still held keeps its memory; else it is used again.
         self.read.reserve(self.next);
         let room = self.read.capacity() - self.read.len();
@@ -291,7 +295,7 @@ fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, LineError> {
         _ => Version::HTTP_11,
     };
     head.headers = HeaderMap::with_capacity(response.headers.len());
-    for one in response.headers.iter() {
+    for one in &*response.headers {
         let name = HeaderName::from_bytes(one.name.as_bytes());
         let value = HeaderValue::from_bytes(one.value);
         if let (Ok(name), Ok(value)) = (name, value) {
