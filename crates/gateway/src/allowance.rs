@@ -135,7 +135,7 @@ mod tests {
         assert!(allowance.request(later).is_err());
         allowance.request_back(later);
         assert_eq!(allowance.request(later), Ok(()));
-        let much_later = later + Duration::from_secs(3600);
+        let much_later = later + Duration::from_hours(1);
         assert_eq!((0..100).filter(|_| allowance.request(much_later).is_ok()).count(), 60);
     }
 
@@ -176,7 +176,7 @@ mod tests {
     fn a_clock_that_is_behind_gives_nothing_twice() {
         let now = Instant::now();
         let allowance = of(Some(1), None, now);
-        let later = now + Duration::from_secs(60);
+        let later = now + Duration::from_mins(1);
         allowance.request(later).unwrap();
         assert!(allowance.request(now).is_err());
         assert!(allowance.request(later).is_err());

@@ -52,14 +52,14 @@ impl Checkup {
         let worker: Weak<Worker> = Arc::downgrade(worker);
         tokio::spawn(async move {
             let _turn = room.acquire_owned().await;
-            let Some(examined) = worker.upgrade().map(|worker| Examined {
+            let Some(patient) = worker.upgrade().map(|worker| Examined {
                 spec: worker.spec.clone(),
                 facts: (*worker.facts).clone(),
                 prompter: prompters.of(worker.spec.model.as_str(), worker.spec.dialect),
             }) else {
                 return;
             };
-            let observed = examiner.look(&examined, depth).await;
+            let observed = examiner.look(&patient, depth).await;
             if let Some(worker) = worker.upgrade() {
                 tell(&worker, judge(&observed));
             }

@@ -22,7 +22,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// How long the collector may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is said that the collector does not take spans.
-const COMPLAIN: Duration = Duration::from_secs(60);
+const COMPLAIN: Duration = Duration::from_mins(1);
 
 /// Where spans go.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use homing_config::keys::{self, Digest, Keys, Quota};
 use homing_protocol::{Hints, Problem, Usage};
 use homing_telemetry::{Quota as Limit, RequestEnd};
 use hyper::HeaderMap;
-use hyper::header::{self, HeaderName};
+use hyper::header::{self, HeaderName, HeaderValue};
 use subtle::ConstantTimeEq as _;
 
 use crate::allowance::Allowance;
@@ -134,7 +134,7 @@ pub(crate) fn said(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         return bearer(value.as_bytes());
     }
-    headers.get(X_API_KEY).map(hyper::header::HeaderValue::as_bytes)
+    headers.get(X_API_KEY).map(HeaderValue::as_bytes)
 }
 
 /// The secret of an `Authorization` header, if it is of the kind that we understand.

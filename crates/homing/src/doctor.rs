@@ -159,9 +159,9 @@ async fn look_at_all(
                 Some(Arc::new(made))
             }
         };
-        let examined = Examined { spec, facts, prompter };
-        let observed = examiner.look(&examined, depth).await;
-        let report = Report::new(&examined.spec, filled.learnt, judge(&observed));
+        let patient = Examined { spec, facts, prompter };
+        let observed = examiner.look(&patient, depth).await;
+        let report = Report::new(&patient.spec, filled.learnt, judge(&observed));
         looked.push((said.url.to_string(), Ok(report)));
     }
     Ok(looked)

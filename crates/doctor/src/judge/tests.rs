@@ -135,7 +135,7 @@ const DEFECTS: &[Defect] = &[
         |seen| {
             seen.facts.prefix_caching = Some(Switch::Off);
             change(seen, |probed| {
-                (probed.again.cached, probed.indexed, probed.batches) = (None, 0, 0)
+                (probed.again.cached, probed.indexed, probed.batches) = (None, 0, 0);
             });
         },
         &["fault caching: its prefix cache is turned off; start it with --enable-prefix-caching"],
@@ -154,7 +154,7 @@ const DEFECTS: &[Defect] = &[
         |seen| {
             seen.facts.prefix_caching = None;
             change(seen, |probed| {
-                (probed.again.cached, probed.indexed, probed.batches) = (Some(0), 0, 0)
+                (probed.again.cached, probed.indexed, probed.batches) = (Some(0), 0, 0);
             });
         },
         &[
@@ -225,8 +225,8 @@ const DEFECTS: &[Defect] = &[
         "events that do not come",
         |seen| {
             change(seen, |probed| {
-                (probed.batches, probed.indexed, probed.again.cached) = (0, 0, None)
-            })
+                (probed.batches, probed.indexed, probed.again.cached) = (0, 0, None);
+            });
         },
         &[
             "fault events: after a prompt of 65 tokens no event came",

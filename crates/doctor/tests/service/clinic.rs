@@ -73,9 +73,9 @@ pub async fn look(worker: &str, folder: Option<&Path>, depth: Depth) -> Result<R
     let spec = filled.spec;
     let prompter = folder.map(|folder| prompter(folder, spec.model.as_str(), spec.dialect));
     let prompter = prompter.map(|made| Arc::new(made.unwrap_or_else(|error| panic!("{error}"))));
-    let examined = Examined { spec, facts, prompter };
-    let observed = examiner.look(&examined, depth).await;
-    Ok(Report::new(&examined.spec, filled.learnt, judge(&observed)))
+    let patient = Examined { spec, facts, prompter };
+    let observed = examiner.look(&patient, depth).await;
+    Ok(Report::new(&patient.spec, filled.learnt, judge(&observed)))
 }
 
 /// What was found, a line for each.

@@ -326,8 +326,8 @@ async fn heads_that_are_too_much_get_431_and_those_that_just_fit_are_answered() 
     let length = format!("content-length: {}\r\n", BODY.len());
     let long = |bytes: usize| post(&format!("x-long: {}\r\n{length}", "a".repeat(bytes)), BODY);
     let many = |count: usize| {
-        let more: String = (0..count).map(|number| format!("x-{number}: 1\r\n")).collect();
-        post(&format!("{more}{length}"), BODY)
+        let more: Vec<String> = (0..count).map(|number| format!("x-{number}: 1\r\n")).collect();
+        post(&format!("{}{length}", more.concat()), BODY)
     };
     for (bytes, expected, why) in [
         (long(7_000), 200, None),
