@@ -86,21 +86,23 @@ pub(crate) fn bearer(key: &SecretText) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
-/// address, which would be given the key.
-pub(crate) fn client(outward: &Outward) -> Result<Client, reqwest::Error> {
-    let mut headers = HeaderMap::new();
-    if let Some(value) = outward.key.as_ref().and_then(bearer) {
-        headers.insert(AUTHORIZATION, value);
-    }
-    let client = Client::builder()
-        .no_proxy()
-        .pool_idle_timeout(IDLE)
-        .default_headers(headers)
-        .redirect(reqwest::redirect::Policy::none());
-    match &outward.trust {
-        Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
-        None => client.build(),
+impl Outward {
+    /// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
+    /// address, which would be given the key.
+    pub fn client(&self) -> Result<Client, reqwest::Error> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = self.key.as_ref().and_then(bearer) {
+            headers.insert(AUTHORIZATION, value);
+        }
+        let client = Client::builder()
+            .no_proxy()
+            .pool_idle_timeout(IDLE)
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none());
+        match &self.trust {
+            Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
+            None => client.build(),
+        }
     }
 }
 

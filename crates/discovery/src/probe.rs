@@ -144,7 +144,7 @@ impl Probe {
 
     /// The same, for workers with TLS or an API key.
     pub fn speaking(config: ProbeConfig, outward: &Outward) -> Result<Self, reqwest::Error> {
-        Ok(Self::with_client(crate::ask::client(outward)?, config))
+        Ok(Self::with_client(outward.client()?, config))
     }
 
     /// Connections are made by `client` and kept with it.

@@ -133,7 +133,7 @@ impl Watchers {
         to: mpsc::Sender<Notice>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, reqwest::Error> {
-        let client = crate::ask::client(outward)?;
+        let client = outward.client()?;
         let shared = Shared {
             probe: Probe::with_client(client.clone(), config.probe.clone()),
             client,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use homing_config::{Config, EventSource, Switch, WorkerDefaults, WorkerSpec};
-use homing_discovery::{Facts, Filled, NotReached, Probe, ProbeConfig};
+use homing_discovery::{Facts, Filled, NotReached, Outward, Probe, ProbeConfig};
 use homing_domain::DpRank;
 use homing_tokenize::{Clock, Dialect as Renders, LoadError, PromptOptions, Prompter};
 use homing_wire::Dialect;
@@ -109,14 +109,12 @@ pub fn prompter(folder: &Path, model: &str, dialect: Dialect) -> Result<Prompter
 
 impl Examiner {
     /// An examiner with connections of its own.
-    pub fn new(config: Arc<Config>, patience: Patience) -> Result<Self, SetupError> {
-        let client = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
-        let probe = Probe::new(ProbeConfig {
+    pub fn new(config: Arc<Config>, patience: Patience, outward: &Outward) -> Result<Self, SetupError> {
+        let client = outward.client()?;
+        let answer = ProbeConfig {
             timeout: patience.answer,
-        })?;
+        };
+        let probe = Probe::speaking(answer, outward)?;
         Ok(Self {
             client,
             probe,

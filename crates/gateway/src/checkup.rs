@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use homing_config::{CheckWorkers, Config};
+use homing_discovery::Outward;
 use homing_doctor::{Depth, Examined, Examiner, Outcome, Patience, SetupError, Severity, judge};
 use tokio::sync::Semaphore;
 
@@ -27,7 +28,11 @@ pub(crate) struct Checkup {
 
 impl Checkup {
     /// As the settings say; `None` if nothing is to be looked at.
-    pub(crate) fn new(config: &Arc<Config>, prompters: Arc<Prompters>) -> Result<Option<Self>, SetupError> {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        prompters: Arc<Prompters>,
+        spoken: &Outward,
+    ) -> Result<Option<Self>, SetupError> {
         let depth = match config.serve.check_workers {
             CheckWorkers::None => return Ok(None),
             CheckWorkers::Quiet => Depth::Quiet,
@@ -38,7 +43,7 @@ impl Checkup {
             ..Patience::default()
         };
         Ok(Some(Self {
-            examiner: Examiner::new(config.clone(), patience)?,
+            examiner: Examiner::new(config.clone(), patience, spoken)?,
             depth,
             prompters,
             room: Arc::new(Semaphore::new(AT_ONCE)),

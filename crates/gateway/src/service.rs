@@ -231,6 +231,7 @@ impl Service {
             prompters,
             watchers,
             trust,
+            spoken,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use homing_config::{Config, WorkerSpec};
-use homing_discovery::{Change, Facts, Health, News, Notice, Watcher, Watchers, Worker as Found};
+use homing_discovery::{Change, Facts, Health, News, Notice, Outward, Watcher, Watchers, Worker as Found};
 use homing_domain::{KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
 use homing_load::{RankSpec, Report};
@@ -100,6 +100,8 @@ pub(crate) struct Begin {
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) watchers: Watchers,
     pub(crate) trust: Trust,
+    /// How workers are asked what they are.
+    pub(crate) spoken: Outward,
 }
 
 impl Steward {
@@ -113,8 +115,9 @@ impl Steward {
             prompters,
             watchers,
             trust,
+            spoken,
         } = begin;
-        let checkup = Checkup::new(&config, prompters.clone())?;
+        let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
         Ok(Self {
             sources: Sources::new(&config, &metrics)?,
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,

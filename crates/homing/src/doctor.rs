@@ -11,7 +11,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use homing_config::{Config, Reader, WorkerSpec, flags};
+use homing_discovery::Outward;
 use homing_doctor::{Depth, Examined, Examiner, Patience, Report, judge, prompter};
+use homing_tls::Trust;
 use serde_json::{Value, json};
 
 use crate::{in_words, print, service};
@@ -140,7 +142,15 @@ async fn look_at_all(
         answer: config.probe.timeout,
         ..Patience::default()
     };
-    let examiner = Examiner::new(config.clone(), patience)?;
+    let outward = &config.serve.security.outward;
+    let outward = Outward {
+        trust: Some(Trust::read(outward.ca.as_deref())?),
+        key: outward
+            .key
+            .read()
+            .context("the key of workers cannot be read (`serve.worker-key`)")?,
+    };
+    let examiner = Examiner::new(config.clone(), patience, &outward)?;
     let mut looked = Vec::new();
     for said in workers {
         let (facts, filled) = match examiner.learn(&said, &defaults).await {

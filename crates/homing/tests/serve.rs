@@ -169,8 +169,10 @@ fn settings_that_cannot_be_are_refused_in_words() {
         (vec!["serve", "--policy", "fastest"], "there is no policy `fastest`"),
         (vec!["serve", "--profile", "none-such"], "serve.profile"),
         (vec!["serve", "--tokenizer", "/nonexistent"], "is no folder"),
+        (vec!["serve", "--listen", "203.0.113.1:80"], "homing keys new"),
+        (vec!["serve", "--route", "203.0.113.1:80"], "serve.admin-token"),
         (
-            vec!["serve", "--listen", "203.0.113.1:80"],
+            vec!["serve", "--open", "--listen", "203.0.113.1:80"],
             "cannot listen on 203.0.113.1:80 (`serve.listen`)",
         ),
     ] {

@@ -1,7 +1,7 @@
 //! Are workers found behind names? A real name server is asked: dnsmasq, whose path is in `HOMING_TEST_DNSMASQ`.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -30,17 +30,21 @@ impl Server {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("homing-hosts-{}-{number}", std::process::id()));
         fs::write(&file, hosts).expect("there is room for files, ports and processes");
-        let free = UdpSocket::bind("127.0.0.1:0")
-            .expect("there is room for files, ports and processes")
-            .local_addr()
-            .expect("there is room for files, ports and processes");
         let services: Vec<String> = services
             .iter()
             .map(|&service| format!("--srv-host={service}"))
             .collect();
+        // Somebody else may take a port between our look at it and the server's.
+        let (address, process) = loop {
+            let address = free();
+            let mut process = spawn(address, &file, &services);
+            if listens(address, &mut process) {
+                break (address, process);
+            }
+        };
         Self {
-            process: spawn(free, &file, &services),
-            address: free,
+            process,
+            address,
             hosts: file,
             services,
         }
@@ -76,6 +80,27 @@ impl Drop for Server {
         let _ = self.process.wait();
         let _ = fs::remove_file(&self.hosts);
     }
+}
+
+/// A port that nobody has, for datagrams and for connections, below those that the system gives away.
+fn free() -> SocketAddr {
+    loop {
+        let address = SocketAddr::from(([127, 0, 0, 1], 15_000 + fastrand::u16(..15_000)));
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// Waits until a server has its port; false if it ended instead.
+fn listens(address: SocketAddr, process: &mut Child) -> bool {
+    while process.try_wait().expect("it is our own").is_none() {
+        if TcpStream::connect(address).is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 fn spawn(address: SocketAddr, hosts: &std::path::Path, services: &[String]) -> Child {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use homing_config::{Config, Resolved};
+use homing_config::security::Security;
+use homing_config::{Config, Resolved, Secret, SecretText};
 use homing_gateway::Service;
 use homing_telemetry::{Change, Metrics, Prediction, RepairKind, TryFailure};
 use serde_json::Value;
@@ -56,6 +57,15 @@ impl Fleet {
     /// Starts engines with empty caches and a gateway that knows nothing yet but where they are. Done when it takes requests.
     pub async fn start(resolved: &Resolved, policy: &str, board: &Board) -> anyhow::Result<Self> {
         let mut resolved = resolved.clone();
+        // Nobody else is let in, whatever holds for other gateways of this machine; whoever comes later proves that it is of the demo.
+        let token = SecretText::new(&format!("demo-{:032x}", fastrand::u128(..)));
+        let token = token.map_or(Secret::None, Secret::Given);
+        resolved.config.serve.security = Security {
+            register_token: token.clone(),
+            ..Config::default().serve.security
+        };
+        resolved.config.mock.register_token = token;
+        resolved.config.serve.route = None;
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut engines = Vec::new();
         for _ in 0..resolved.config.demo.workers {
