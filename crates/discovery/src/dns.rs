@@ -107,22 +107,26 @@ impl Dns {
 
     async fn watch(self, tell: Tell) -> Result<(), NobodyListens> {
         let mut resolver = None;
-        let mut pause = self.config.least;
+        // After a failure it is asked again soon, and then ever more seldom, however long the last answer was valid.
+        let mut again = self.config.least;
         loop {
-            match self.look(&mut resolver).await {
+            let pause = match self.look(&mut resolver).await {
                 Ok(found) => {
                     let valid = found.valid_until.saturating_duration_since(Instant::now());
-                    pause = valid.clamp(self.config.least, self.config.most);
                     tell.tell(self.set(&found)).await?;
+                    again = self.config.least;
+                    valid.clamp(self.config.least, self.config.most)
                 }
                 Err(error) => {
                     // The system's servers may be others by now.
                     resolver = None;
-                    pause = (pause * 2).clamp(self.config.least, self.config.most);
                     let why = error.to_string();
                     tell.tell(Told::Failed { why }).await?;
+                    let pause = again;
+                    again = (again * 2).clamp(self.config.least, self.config.most);
+                    pause
                 }
-            }
+            };
             // Several gateways that started together are not to ask together for ever.
             tokio::time::sleep(pause.mul_f64(0.9 + 0.1 * fastrand::f64())).await;
         }

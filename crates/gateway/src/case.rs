@@ -220,6 +220,7 @@ impl Case<'_> {
         };
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
+        let pinned = pinned.or_else(|| self.keeper());
         Ok(Who {
             allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
             tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,
@@ -231,6 +232,12 @@ impl Case<'_> {
                 .collect(),
             preferred: Vec::new(),
         })
+    }
+
+    /// The worker that keeps the response which this one goes on from.
+    fn keeper(&self) -> Option<WorkerId> {
+        let keeper = self.gateway.kept.worker(self.ask.previous_response.as_deref()?)?;
+        self.table.workers.contains_key(&keeper).then_some(keeper)
     }
 
     /// The question with the keys of its blocks.

@@ -30,6 +30,8 @@ pub(crate) struct Events {
     /// What it would go on from, or why it cannot.
     pub(crate) so_far: Result<SoFar, WhyNot>,
     pub(crate) usage: Option<Usage>,
+    /// What the engine keeps the answer under, once it was told.
+    pub(crate) response: Option<String>,
     /// Tokens of workers that failed.
     pub(crate) before: u64,
     pub(crate) finished: bool,
@@ -54,6 +56,7 @@ impl Events {
             seam: None,
             so_far,
             usage: None,
+            response: None,
             before: 0,
             finished: false,
             done: false,
@@ -152,6 +155,9 @@ impl Events {
         self.done |= heard.done || self.over;
         self.finished |= heard.finish.is_some();
         self.usage = heard.usage.or(self.usage);
+        if heard.response.is_some() {
+            self.response.clone_from(&heard.response);
+        }
         if let Ok(so_far) = &mut self.so_far {
             so_far.hear(&heard);
         }

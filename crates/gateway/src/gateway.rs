@@ -22,11 +22,12 @@ use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::headers;
+use crate::kept::{self, Kept};
 use crate::lane::Lane;
 use crate::log::RequestLog;
 use crate::models;
 use crate::pool::Pool;
-use crate::reading::usage_of;
+use crate::reading::heard_of;
 use crate::record::{Begun, Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
@@ -47,6 +48,7 @@ pub(crate) struct Gateway {
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) asking: Asking,
+    pub(crate) kept: Kept,
     pub(crate) records: Records,
     pub(crate) drift: Drift,
     pub(crate) log: Option<RequestLog>,
@@ -76,6 +78,10 @@ impl Gateway {
             }
         }
         let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
+        if let Some(response) = kept::asked(request.method(), path) {
+            let answered = self.kept(pool, request, &response, &id).await;
+            return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
+        }
         let endpoint = match Endpoint::of(request.method().as_str(), path) {
             Ok(endpoint) => endpoint,
             Err(not) => {
@@ -293,7 +299,11 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     let Arriving::Whole(body) = body else {
         return Reply::Whole(None);
     };
-    let usage = head.status.is_success().then(|| usage_of(&trip.ask, &body)).flatten();
+    let heard = head.status.is_success().then(|| heard_of(&trip.ask, &body));
+    let usage = heard.as_ref().and_then(|heard| heard.usage);
+    if let Some(response) = heard.and_then(|heard| heard.response) {
+        trip.gateway.kept.remember(&response, flight.worker.id);
+    }
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);

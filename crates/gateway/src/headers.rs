@@ -15,8 +15,8 @@ pub(crate) const CACHED_TOKENS: HeaderName = HeaderName::from_static("x-homing-c
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-homing-decision");
 /// What engines call a request by, if they are told.
 pub(crate) const ENGINE_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The part of a worker that a request is for, as vLLM is told.
-pub(crate) const VLLM_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
+/// The part of a worker that a request is for, as vLLM and SGLang are told.
+pub(crate) const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// Whether a header belongs to one connection and not to what is sent over it.
 fn is_of_the_connection(name: &HeaderName) -> bool {

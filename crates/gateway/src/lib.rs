@@ -24,6 +24,7 @@ mod events;
 mod flight;
 mod gateway;
 mod headers;
+mod kept;
 mod lane;
 mod line;
 mod log;

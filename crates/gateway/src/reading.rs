@@ -1,7 +1,7 @@
 //! What does an answer of a worker begin with, and what does a whole one say?
 
 use bytes::{Bytes, BytesMut};
-use homing_protocol::{Ask, Attention, Ear, EngineError, Splitter, Usage};
+use homing_protocol::{Ask, Attention, Ear, EngineError, Heard, Splitter};
 use hyper::HeaderMap;
 
 /// Whether an answer has begun.
@@ -54,8 +54,7 @@ pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
-/// What a whole answer says of its usage.
-pub(crate) fn usage_of(ask: &Ask, body: &[u8]) -> Option<Usage> {
-    let mut ear = Ear::new(ask.endpoint, Attention::Facts);
-    ear.whole(body).usage
+/// What a whole answer says.
+pub(crate) fn heard_of(ask: &Ask, body: &[u8]) -> Heard {
+    Ear::new(ask.endpoint, Attention::Facts).whole(body)
 }

@@ -241,6 +241,9 @@ impl Relay {
                 return;
             }
         }
+        if let (Some(response), Some(worker), Some(trip)) = (events.response.take(), self.worker, &self.trip) {
+            trip.gateway.kept.remember(&response, worker);
+        }
         let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {
             if let Some(account) = &mut self.account {

@@ -28,6 +28,7 @@ use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
+use crate::kept::Kept;
 use crate::log::{LogPlace, RequestLog};
 use crate::record::Records;
 use crate::settings;
@@ -125,6 +126,7 @@ impl Service {
             table: table.clone(),
             prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
+            kept: Kept::default(),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,

@@ -16,7 +16,6 @@ use homing_domain::{RequestId, Tokens};
 use homing_protocol::{Ask, Attention, Delivery, Ear, Plan, Splitter, Wanted};
 use homing_router::{Question, Turned};
 use homing_telemetry::TryFailure;
-use homing_wire::Dialect;
 use hyper::header::HeaderValue;
 use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
@@ -312,8 +311,8 @@ impl Trip {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = target;
         *request.headers_mut() = headers::to_worker(&self.headers, &worker.host, &self.id);
-        if worker.spec.ranks > 1 && worker.spec.dialect == Dialect::Vllm {
-            request.headers_mut().insert(headers::VLLM_RANK, HeaderValue::from(dp));
+        if worker.spec.ranks > 1 {
+            request.headers_mut().insert(headers::RANK, HeaderValue::from(dp));
         }
         request
     }

@@ -1,15 +1,20 @@
-//! Which tokens is a text, and which text are tokens? As the engine does it, from the files of its model.
+//! Which tokens does an engine see for a request, and which text are tokens? As the engine does it, from the files of its model.
 //!
-//! - [`Tokenizer`]: read from a folder with a `tokenizer.json`; encodes and decodes; start here;
+//! - [`Prompter`]: the tokens of chats, completions, messages and responses, through the model's chat template; start here;
+//! - [`PromptOptions`]: how the engine was started, as far as it changes tokens;
+//! - [`Tokenizer`]: read from a folder with a `tokenizer.json`; encodes and decodes;
 //! - [`Incremental`]: the text of tokens that come one by one;
-//! - [`LoadError`], [`EncodeError`]: what can go wrong.
+//! - [`LoadError`], [`EncodeError`], [`PromptError`]: what can go wrong.
+//!
+//! **Invariant:** the tokens of a request are those of the engine, or an error says why they are not known here.
 //!
 //! **Invariant:** pieces of text that were given out one by one are together the text of all tokens, and none of them ends
 //! within a character.
 //!
-//! Cost: a tokenizer of 150,000 words takes about half a second to read and some tens of megabytes; it is shared by reference.
+//! Cost: a tokenizer of 150,000 words takes about half a second to read and some tens of megabytes; it is shared by reference. Texts
+//! between special tokens are remembered, so that a conversation that grows costs what is new.
 //!
-//! It knows no chat templates, and makes no connection: what is not in the folder is not there.
+//! It makes no connection: what is not in the folder is not there.
 
 mod anthropic;
 mod chat;

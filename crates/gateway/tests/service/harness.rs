@@ -293,3 +293,14 @@ pub fn prompt(seed: u32, tokens: usize) -> String {
 pub fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
+
+/// The first of so many ports in a row that nobody has.
+pub fn ports(count: u16) -> u16 {
+    let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    // Below those that the system gives away.
+    let mut first = 15_000 + fastrand::u16(..15_000);
+    while !(first..first + count).all(free) {
+        first = 15_000 + fastrand::u16(..15_000);
+    }
+    first
+}

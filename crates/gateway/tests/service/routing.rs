@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, Gateway, file, prompt};
+use crate::harness::{Engine, Gateway, file, ports, prompt};
 
 fn completion(text: &str) -> Value {
     json!({ "model": "tiny", "prompt": text, "max_tokens": 2, "temperature": 0 })
@@ -60,6 +60,51 @@ async fn a_conversation_stays_where_its_prefix_is_and_predictions_are_right() {
             "{worker}"
         );
         assert!(worker["truth"]["equal"].as_u64().unwrap() > 0, "{worker}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_is_found_on_the_rank_that_has_it() {
+    for dialect in ["vllm", "sglang"] {
+        // Ranks have ports one after another.
+        let base = ports(6);
+        let events = format!("tcp://127.0.0.1:{base}");
+        let replay = format!("tcp://127.0.0.1:{}", base + 3);
+        let engine = Engine::start(&[
+            ("mock.dp-size", "3"),
+            ("mock.dialect", dialect),
+            ("mock.events", &events),
+            ("mock.replay", &replay),
+        ]);
+        let gateway = Gateway::start(&[engine.spec(",ranks=3")], &[]).await;
+        gateway.wait_workers(1).await;
+        gateway.wait_live(1).await;
+        let mut ranks = Vec::new();
+        for conversation in 0..9 {
+            let text = prompt(conversation, 640);
+            let first = gateway.send("/v1/completions", &completion(&text)).await;
+            assert_eq!(first.status(), 200);
+            let mut rank = None;
+            gateway
+                .wait("events", async || {
+                    let mut asked = completion(&text);
+                    asked["homing"] = json!({ "dry_run": true });
+                    let chosen = gateway.ok("/v1/completions", &asked).await["decision"]["chosen"].clone();
+                    rank = chosen["rank"]
+                        .as_str()
+                        .map(str::to_owned)
+                        .or_else(|| Some(chosen["rank"].to_string()));
+                    chosen["blocks"][0].as_u64().unwrap() >= 39
+                })
+                .await;
+            let again = gateway.ok("/v1/completions", &completion(&text)).await;
+            let cached = again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+            assert!(cached >= Some(624), "{dialect}: {again}");
+            ranks.push(rank.unwrap());
+        }
+        ranks.sort();
+        ranks.dedup();
+        assert_eq!(ranks.len(), 3, "{dialect}: all ranks are used: {ranks:?}");
     }
 }
 

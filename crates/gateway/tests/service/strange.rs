@@ -350,3 +350,78 @@ async fn rolling_restarts_lose_no_request() {
         0
     );
 }
+
+/// A worker that keeps its responses, and says of each request which worker it is.
+async fn keeper(number: usize) -> SocketAddr {
+    worker(move |asked, mut stream| async move {
+        let path = asked.line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let body: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+        if body["stream"] == true {
+            stream.write_all(HEAD.as_bytes()).await.unwrap();
+            let created =
+                json!({ "type": "response.created", "response": { "id": format!("resp_streamed_{number}") } });
+            chunk(&mut stream, &format!("event: response.created\ndata: {created}\n\n")).await;
+            let completed = json!({ "type": "response.completed", "response": { "status": "completed" } });
+            chunk(
+                &mut stream,
+                &format!("event: response.completed\ndata: {completed}\n\n"),
+            )
+            .await;
+            chunk(&mut stream, "").await;
+            return Some(stream);
+        }
+        let kept = path.contains(&format!("_{number}"));
+        let status = if path == "/v1/responses" || kept {
+            "200 OK"
+        } else {
+            "404 Not Found"
+        };
+        let id = format!("resp_whole_{number}");
+        let said =
+            json!({ "id": id, "status": "completed", "asked": asked.line, "after": body["previous_response_id"] });
+        let said = said.to_string();
+        let length = said.len();
+        let head =
+            format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{said}");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Some(stream)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_from_a_response_goes_where_it_is_kept() {
+    let workers = [keeper(0).await, keeper(1).await, keeper(2).await];
+    let gateway = before(&workers, &[]).await;
+    for number in 0..3 {
+        let streamed = json!({ "model": "tiny", "input": "x", "stream": true });
+        let streamed = gateway.send("/v1/responses", &streamed).await.text().await.unwrap();
+        let streamed = streamed.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap();
+        let whole = gateway
+            .ok("/v1/responses", &json!({ "model": "tiny", "input": "x" }))
+            .await;
+        for response in [streamed, whole["id"].as_str().unwrap()] {
+            let home = &response[response.len() - 1..];
+            // By turns it would go elsewhere twice.
+            for _ in 0..3 {
+                let next = json!({ "model": "tiny", "input": "y", "previous_response_id": response });
+                let next = gateway.ok("/v1/responses", &next).await;
+                assert!(
+                    next["id"].as_str().unwrap().ends_with(home),
+                    "{number}: {response}, {next}"
+                );
+                assert_eq!(next["after"], response);
+            }
+            let about = reqwest::get(format!("{}/v1/responses/{response}", gateway.url))
+                .await
+                .unwrap();
+            assert_eq!(about.status(), 200);
+            let about: Value = about.json().await.unwrap();
+            assert_eq!(about["asked"], format!("get /v1/responses/{response} http/1.1"));
+        }
+    }
+    let unknown = gateway.send("/v1/responses/resp_x/cancel", &json!({})).await;
+    assert_eq!(unknown.status(), 404);
+    let why: Value = unknown.json().await.unwrap();
+    assert!(why["error"]["message"].as_str().unwrap().contains("resp_x"), "{why}");
+}

@@ -73,7 +73,7 @@ impl Added {
         };
         let mut from = 0;
         for mark in marks {
-            set.find(&text[from..mark.start], from, &mut found);
+            set.find(super::between(text, from, mark.start), from, &mut found);
             found.push(mark);
             from = mark.end;
         }
@@ -103,6 +103,8 @@ impl Set {
         Ok(Some(Self { finder, known }))
     }
 
+    /// A token that begins within the spaces which the one before it took stands there all the same, as the tokenizer has it: marks
+    /// may overlap.
     fn find(&self, text: &str, offset: usize, found: &mut Vec<Mark>) {
         let mut from = 0;
         for one in self.finder.find_iter(text) {
@@ -165,6 +167,13 @@ mod tests {
             found(&added, "a <l> b <r> \n <l>c"),
             [(1, 5, 1), (8, 14, 2), (14, 17, 1)]
         );
+    }
+
+    #[test]
+    fn a_token_of_spaces_is_found_within_spaces_that_are_taken() {
+        let right = (1, AddedToken::from("<r>", true).rstrip(true));
+        let added = Added::new(&[right, token(2, "\n\n")], true).unwrap();
+        assert_eq!(found(&added, "<r>\n\n  a"), [(0, 7, 1), (3, 5, 2)]);
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Encoder {
         found: &[added::Mark],
         tokens: &mut Vec<u32>,
     ) -> Result<(), EncodeError> {
-        let segment = &text[range.clone()];
+        let segment = between(text, range.start, range.end);
         // The first words of a text may be others than the same words elsewhere.
         let kept = Segments::keeps(segment) && !(range.start == 0 && self.lead.is_some());
         let cache = self.cache.as_ref().ok().filter(|_| kept);
@@ -183,11 +183,11 @@ impl Encoder {
         let begin = tokens.len();
         let mut from = range.start;
         for mark in found {
-            self.plain(&text[from..mark.start], from == 0, tokens)?;
+            self.plain(between(text, from, mark.start), from == 0, tokens)?;
             tokens.push(mark.id);
             from = mark.end;
         }
-        self.plain(&text[from..range.end], from == 0, tokens)?;
+        self.plain(between(text, from, range.end), from == 0, tokens)?;
         if let Some(cache) = cache {
             cache.keep(segment, &tokens[begin..]);
         }
@@ -211,6 +211,11 @@ impl Encoder {
         }
         Ok(())
     }
+}
+
+/// What lies between two places: nothing, where a token has taken spaces in which the next one begins.
+fn between(text: &str, from: usize, to: usize) -> &str {
+    text.get(from..to).unwrap_or_default()
 }
 
 /// Whether the first words of a text are encoded otherwise than the same words elsewhere.
