@@ -325,9 +325,9 @@ impl Bench {
                     self.prompts.grow(&mut conversation, tokens / 10, message(tokens));
                     grown.push(self.prompts.job(&conversation, LONG_PIECES)?);
                 }
-                first.push(self.each(fresh)?);
-                self.send(Some(1), vec![openings], LONG_PIECES)?;
-                again.push(self.each(grown)?);
+                first.push(self.each(&fresh)?);
+                self.send(Some(1), shared(&openings), LONG_PIECES)?;
+                again.push(self.each(&grown)?);
             }
             eprintln!("gateway: core-seconds of {tokens} tokens, first time {first:.4?}, 90% seen {again:.4?}");
             for (seen, values) in [(FIRST_TIME, first), (MOSTLY_SEEN, again)] {
@@ -342,11 +342,11 @@ impl Bench {
         self.case(&format!("{tokens} tokens, {seen}"))
     }
 
-    /// Core-seconds of Homing for each of these requests, which one user sends.
-    fn each(&self, jobs: Vec<Job>) -> Result<f64, Failure> {
+    /// Core-seconds of Homing for each of these requests.
+    fn each(&self, jobs: &[Job]) -> Result<f64, Failure> {
         let count = jobs.len().max(1) as f64;
         let before = self.proxies[1].busy();
-        self.send(Some(1), vec![jobs], LONG_PIECES)?;
+        self.send(Some(1), shared(jobs), LONG_PIECES)?;
         Ok((self.proxies[1].busy() - before) / count)
     }
 
@@ -457,6 +457,14 @@ impl Bench {
         targets.retain(|target| target.ours.is_some());
         targets
     }
+}
+
+/// The same requests for a few users: one after the other they would take as long as their answers.
+fn shared(jobs: &[Job]) -> Vec<Vec<Job>> {
+    const USERS: usize = 8;
+    jobs.chunks(jobs.len().div_ceil(USERS).max(1))
+        .map(<[Job]>::to_vec)
+        .collect()
 }
 
 /// Tokens of a message in a prompt of so many.
