@@ -37,8 +37,8 @@ from engines import MODEL, Ports, Setup, Vllm
 
 # Of the servers and of routers: others than those of the other checks, which may run beside this one.
 ENGINES, PORT = 8240, 8320
-# One server's cache just holds all conversations: in turn, what is lost is the last turn of each. Smaller ones would lose more.
-CACHE_TOKENS, MAX_TOKENS = 24_576, 2048
+# Two servers' caches together hold all conversations, one does not: it matters which server holds which.
+CACHE_TOKENS, MAX_TOKENS = 14_336, 2048
 HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 KILLED_STREAMS, KILLED_TOKENS = 12, 160
 DYNAMO = "dynamo frontend, kv, its own workers"
