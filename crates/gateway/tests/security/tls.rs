@@ -124,6 +124,8 @@ async fn http_one_is_all_that_is_offered_and_a_handshake_has_its_time() {
             .of(TurnedAway::Handshake)
             .get()
     };
+    // The one that spoke nothing of ours is counted a moment after it was told.
+    until("it to be counted", || late() > 0).await;
     let before = late();
     // One that begins no handshake, and one that does not go on with it.
     for bytes in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {

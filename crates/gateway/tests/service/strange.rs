@@ -84,7 +84,9 @@ async fn before(workers: &[SocketAddr], settings: &[(&str, &str)]) -> Gateway {
         .iter()
         .map(|address| format!("http://{address},model=tiny,cache-view=none"))
         .collect();
-    let gateway = Gateway::start(&workers, &[&[("serve.policy", "round-robin")], settings].concat()).await;
+    // What is asked of a worker when it comes is not what it is strange about.
+    let quiet = [("serve.policy", "round-robin"), ("serve.check-workers", "none")];
+    let gateway = Gateway::start(&workers, &[&quiet, settings].concat()).await;
     gateway.wait_workers(workers.len()).await;
     gateway
 }
