@@ -194,7 +194,7 @@ pub fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )?;
     let mut page = String::new();
     stream.read_to_string(&mut page)?;
