@@ -361,6 +361,8 @@ def main():
         if parts != ["dynamo"]:
             run.start()
             run.found["vllm"] = run.engines[0].version()
+            # A server that never told of its cache is waited for until it does.
+            run.clear()
         for part in parts:
             getattr(run, part)()
             write(run)
