@@ -406,13 +406,13 @@ async fn who_sends_slowly_gets_408_and_who_sends_nothing_is_closed() {
     if !answer.is_empty() {
         assert_eq!(status(&answer), 408, "{answer}");
     }
-    until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) == 1).await;
+    until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) >= 1).await;
     // One that stops in the middle is told so.
     let stopped = exchange(&gateway.url, b"POST /v1/completions HTTP/1.1\r\nhost:").await;
     assert_eq!(status(&stopped), 408, "{stopped}");
     // One that says nothing is closed without a word.
     assert_eq!(exchange(&gateway.url, b"").await, "");
-    until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) == 3).await;
+    until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) >= 3).await;
     // A body that does not come ends with 408 as well.
     let answer = exchange(&gateway.url, &post("content-length: 10\r\n", "{")).await;
     assert_eq!(status(&answer), 408, "{answer}");
