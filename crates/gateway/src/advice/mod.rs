@@ -1,6 +1,7 @@
 //! Where should this request go? For those who have a proxy of their own: they ask, send it there themselves, and tell what became of it.
 //!
-//! - [`asked`]: what they ask; [`leases`]: what they were told and have not ended yet; `openapi`: how to speak to it.
+//! - [`asked`]: what they ask; [`leases`]: what they were told and have not ended yet; [`survey`]: how all ranks are; `openapi`: how to
+//!   speak to it.
 //!
 //! What they say of a request does what the gateway's own requests do: bookings, health, predictions, records and the log are the same.
 //!
@@ -9,6 +10,7 @@
 mod asked;
 mod leases;
 mod openapi;
+mod survey;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +24,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{Blocks, DpRank, RankId, RequestId, Tier, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
@@ -38,8 +40,9 @@ use crate::outward::ClientKey;
 use crate::pool::Pool;
 use crate::record::{Record, Try};
 use crate::refusal::Refuse;
+use crate::table::Table;
 use crate::timing;
-use crate::tokens::{From, Known};
+use crate::tokens::Known;
 use crate::truth::Feature;
 use crate::worker::Worker;
 
@@ -220,21 +223,7 @@ impl Advice {
     async fn understand(&self, asked: &Asked) -> Result<Understood, Refuse> {
         let gateway = &self.gateway;
         let table = gateway.table.load_full();
-        let (model, served) = case::served(&table, &asked.ask)?;
-        let case = Case {
-            gateway,
-            table: &table,
-            arrived: &asked.arrived,
-            ask: &asked.ask,
-            hints: &asked.hints,
-            model,
-            served,
-            media: &asked.media,
-        };
-        let known = match &asked.tokens {
-            Some(tokens) => Known::told(tokens.clone()),
-            None => case.tokens(&self.pool).await,
-        };
+        let (case, known) = self.case(asked, &table).await?;
         let tokenized = Instant::now();
         let (lane, question) = case.question(&known)?;
         let record = case.record(ENDPOINT, &known, &question, tokenized);
@@ -249,6 +238,26 @@ impl Advice {
             entry,
             lease: asked.lease.map_or(most, |lease| lease.min(most)),
         })
+    }
+
+    /// A prompt as the gateway's own requests are looked at, and its tokens.
+    async fn case<'a>(&'a self, asked: &'a Asked, table: &'a Table) -> Result<(Case<'a>, Known), Refuse> {
+        let (model, served) = case::served(table, &asked.ask)?;
+        let case = Case {
+            gateway: &self.gateway,
+            table,
+            arrived: &asked.arrived,
+            ask: &asked.ask,
+            hints: &asked.hints,
+            model,
+            served,
+            media: &asked.media,
+        };
+        let known = match &asked.tokens {
+            Some(tokens) => Known::told(tokens.clone()),
+            None => case.tokens(&self.pool).await,
+        };
+        Ok((case, known))
     }
 
     /// A place at a worker that may be asked.
@@ -297,13 +306,22 @@ impl Advice {
         Ok(said)
     }
 
-    /// Books what was considered, there or elsewhere.
+    /// Books what was considered, there or elsewhere. What cannot be booked so can be booked otherwise.
     fn book(&self, id: &str, book: &Book) -> Said {
-        let Considered {
-            understood,
-            mut rank,
-            began,
-        } = self.leases.considered(id)?;
+        let considered = self.leases.considered(id)?;
+        match self.place(&considered, book) {
+            Ok((worker, booked)) => self.begin(considered.understood, &worker, booked, considered.began),
+            Err(refuse) => {
+                let lease = considered.understood.lease;
+                self.leases.hold(id, Held::Considered(Box::new(considered)), lease)?;
+                Err(refuse)
+            }
+        }
+    }
+
+    /// A booking at the worker that was told, or at the one that is named.
+    fn place(&self, considered: &Considered, book: &Book) -> Result<(Arc<Worker>, Booked), Refuse> {
+        let mut rank = considered.rank;
         if let Some(name) = &book.worker {
             let table = self.gateway.table.load();
             let worker = table.worker(name);
@@ -314,9 +332,9 @@ impl Advice {
             };
         }
         let worker = self.worker(rank)?;
-        let lane = understood.lane.clone();
+        let lane = &considered.understood.lane;
         // What the same would say that chooses there.
-        let mut question = understood.question.clone();
+        let mut question = considered.understood.question.clone();
         question.wanted.pinned = Some(Pin {
             worker: rank.worker,
             dp: Some(rank.dp),
@@ -326,11 +344,10 @@ impl Advice {
             .map_err(|refusal| Refuse::turned(&refusal.into(), None))?;
         let cached = book
             .cached_tokens
-            .map_or_else(|| cached(&lane, &question, &decision), Tokens);
+            .map_or_else(|| cached(lane, &question, &decision), Tokens);
         let choice = Elsewhere { question, rank, cached };
         let booked = lane.book(&choice, decision);
-        let booked = booked.map_err(|turned| Refuse::turned(&turned, None))?;
-        self.begin(understood, &worker, booked, began)
+        Ok((worker, booked.map_err(|turned| Refuse::turned(&turned, None))?))
     }
 
     /// So many tokens came.
@@ -345,115 +362,6 @@ impl Advice {
             running.end(done);
         }
         Ok(json!({ "id": id }))
-    }
-
-    /// What each rank has to do, or would have to with this prompt.
-    async fn loads(&self, headers: HeaderMap, body: Bytes) -> Said {
-        let (lanes, prompt) = self.lanes(headers, body).await?;
-        let mut ranks = Vec::new();
-        for (lane, question) in lanes {
-            let (keys, tokens) = question
-                .as_ref()
-                .map_or((&[][..], Tokens(0)), |question| (&question.keys[..], question.prompt));
-            for (rank, potential) in lane.router.potential_loads(lane.now(), keys, tokens) {
-                let Ok(worker) = self.worker(rank) else { continue };
-                ranks.push(json!({
-                    "worker": who(&worker, rank),
-                    "prefill_tokens": potential.prefill_tokens,
-                    "decode_blocks": potential.blocks,
-                    // A prompt that is none is no request more.
-                    "requests": potential.requests - u32::from(question.is_none()),
-                    "backlog_ms": finite(potential.backlog.0),
-                }));
-            }
-        }
-        Ok(json!({ "prompt_tokens": prompt, "ranks": ranks }))
-    }
-
-    /// What each rank holds of this prompt.
-    async fn overlap(&self, headers: HeaderMap, body: Bytes) -> Said {
-        let (lanes, prompt) = self.lanes(headers, body).await?;
-        let Some(prompt) = prompt else {
-            return Err(Refuse::wrong(400, "one of `tokens`, `messages` and `prompt` is needed"));
-        };
-        let mut ranks = Vec::new();
-        for (lane, question) in lanes {
-            let keys = question.map(|question| question.keys).unwrap_or_default();
-            let table = self.gateway.table.load_full();
-            let here = table.workers.values().filter(|worker| Arc::ptr_eq(&worker.lane, &lane));
-            for (worker, rank) in here.flat_map(|worker| worker.ranks().map(move |rank| (worker, rank))) {
-                let Some(depths) = lane.router.overlap(&keys, rank) else {
-                    continue;
-                };
-                let size = lane.subject.block_size.get();
-                let tiers: serde_json::Map<String, Value> = Tier::ALL
-                    .iter()
-                    .map(|tier| (tier_name(*tier).to_owned(), json!(depths.tiers[tier.index()])))
-                    .collect();
-                ranks.push(json!({
-                    "worker": who(worker, rank),
-                    "block_size": size,
-                    "prompt_blocks": keys.len(),
-                    "cached_tokens": u64::from(depths.anywhere()) * u64::from(size),
-                    "blocks_up_to_tier": tiers,
-                    "booked_blocks": depths.booked,
-                }));
-            }
-        }
-        Ok(json!({ "prompt_tokens": prompt, "ranks": ranks }))
-    }
-
-    /// The routers that a question is for, with what each of them is asked, and the tokens of the prompt, if there is one.
-    async fn lanes(
-        &self,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<(Vec<(Arc<Lane>, Option<Question>)>, Option<u32>), Refuse> {
-        let id = RequestId::new(format!("{:032x}", fastrand::u128(..)).as_str());
-        let body = if body.trim_ascii().is_empty() {
-            Bytes::from_static(b"{}")
-        } else {
-            body
-        };
-        let asked = Asked::read_any(id, self.for_workers(headers), body)?;
-        let table = self.gateway.table.load_full();
-        if !asked.has_prompt() {
-            let mut lanes: Vec<Arc<Lane>> = Vec::new();
-            let wanted = match &asked.ask.model {
-                Some(_) => case::served(&table, &asked.ask)?.1.lanes.clone(),
-                None => table.workers.values().map(|worker| worker.lane.clone()).collect(),
-            };
-            for lane in wanted {
-                if !lanes.iter().any(|known| Arc::ptr_eq(known, &lane)) {
-                    lanes.push(lane);
-                }
-            }
-            return Ok((lanes.into_iter().map(|lane| (lane, None)).collect(), None));
-        }
-        let (model, served) = case::served(&table, &asked.ask)?;
-        let case = Case {
-            gateway: &self.gateway,
-            table: &table,
-            arrived: &asked.arrived,
-            ask: &asked.ask,
-            hints: &asked.hints,
-            model,
-            served,
-            media: &asked.media,
-        };
-        let known = match &asked.tokens {
-            Some(tokens) => Known::told(tokens.clone()),
-            None => case.tokens(&self.pool).await,
-        };
-        if let (From::Nobody, Some(why)) = (known.from, &known.why) {
-            return Err(Refuse::wrong(
-                422,
-                format!("the tokens of this prompt are not known: {why}"),
-            ));
-        }
-        let lanes = served.lanes.iter();
-        let lanes = lanes.map(|lane| Ok((lane.clone(), Some(case.asked_of(lane, &known)?))));
-        Ok((lanes.collect::<Result<_, Refuse>>()?, Some(known.count)))
     }
 }
 
@@ -489,18 +397,4 @@ fn described(understood: &Understood, worker: &Worker, decision: &Decision, cach
 
 fn who(worker: &Worker, rank: RankId) -> Value {
     json!({ "number": worker.id.0, "url": &*worker.name, "rank": rank.dp.0 })
-}
-
-const fn tier_name(tier: Tier) -> &'static str {
-    match tier {
-        Tier::Device => "device",
-        Tier::Host => "host",
-        Tier::Disk => "disk",
-        Tier::External => "external",
-    }
-}
-
-/// JSON has no word for what is not finite.
-fn finite(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
 }

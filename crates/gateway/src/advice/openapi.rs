@@ -181,7 +181,8 @@ fn schemas() -> Value {
             "lease_ms": { "type": "integer", "minimum": 1, "maximum": 3_600_000,
                 "description": "For how long a booking stands of which nothing is heard; at most as long as the settings say." }
         })),
-        "Question": { "type": "object", "properties": { "model": text("The model; all of them otherwise.") } },
+        "Question": { "type": "object", "properties": prompt(), "dependentRequired": { "media": ["tokens"] },
+            "description": "A prompt, or none: then the ranks of the model, or of all models, are told as they are." },
         "Book": closed(&[], &json!({
             "worker": text("The worker that it was sent to, if it is another one: its URL or its number."),
             "rank": { "type": "integer", "minimum": 0, "maximum": u16::MAX, "description": "Its rank." },

@@ -178,6 +178,10 @@ async fn a_decision_is_booked_later_there_or_elsewhere() {
     let chosen = considered["worker"]["url"].as_str().unwrap().to_owned();
     let other = engines.iter().map(Engine::url).find(|url| *url != chosen).unwrap();
     let id = considered["id"].as_str().unwrap();
+    let (status, _) = gateway
+        .advice(&format!("route/{id}/book"), &json!({ "worker": "http://nowhere" }))
+        .await;
+    assert_eq!(status, 400, "and it can still be booked elsewhere");
     let booked = gateway
         .advised(&format!("route/{id}/book"), &json!({ "worker": other }))
         .await;
