@@ -36,7 +36,7 @@ pub mod topology;
 pub use bugs::Bug;
 pub use choose::{
     Because, Choice as PairChoice, ChooseSettings, Decoder, Judge, Named, Pairing, Prefiller, Scene, Way, Whether,
-    Whole, Why, choose,
+    Whole, Why, choose, choose_decode,
 };
 pub use format::{Agreement, KvFormat, Mismatch, Protocol, Reads, Serves, Traits};
 pub use handoff::{
