@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homing_domain::{AdapterName, CacheSalt, DpRank, Tokens};
-use homing_engine::{Ending, Placement, Request, RequestNo};
+use homing_engine::{Ending, Handover, Placement, Request, RequestNo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -196,6 +196,7 @@ impl Wishes {
                         .map(CacheSalt::from),
                     priority: self.priority.unwrap_or(0),
                     placement: extras.rank.map_or(Placement::Any, Placement::On),
+                    handover: Handover::None,
                 });
             }
         }
