@@ -116,6 +116,7 @@ impl Lane {
             decision,
             cached: choice.cached,
             ticket: Some(ticket),
+            halves: None,
         };
         Ok(Booked::new(self, routed))
     }

@@ -77,6 +77,8 @@ impl Refuse {
                 let after = Duration::try_from_secs_f64(retry_after.0 / 1e3).unwrap_or(SOON);
                 (status, Some(after))
             }
+            Turned::Apart(apart) if apart.retry() == homing_disagg::Retry::Never => (400, None),
+            Turned::Apart(_) => (503, Some(SOON)),
             Turned::Full(Refused::Known(_)) => (409, None),
             Turned::Nowhere(Refusal::NoWorkerNamed) | Turned::Full(Refused::NoSuchClass(_)) => (400, None),
             Turned::Expired(_) if deadline.is_some() => (504, None),

@@ -25,16 +25,19 @@
 //! Time and seed are arguments. It does no IO and starts no thread.
 
 mod admission;
+mod apart;
 mod bugs;
 mod config;
 mod core;
 mod desk;
 mod guess;
+mod pair;
 mod question;
 mod router;
 mod state;
 mod trust;
 
+pub use apart::{Apart, ApartConfig, Halves, Naming, Policies, PrefillHalf, prefill_id};
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;
 pub use config::RouterConfig;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use homing_disagg::{Fate, Hold, Staged, Traits};
 use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
@@ -10,11 +11,13 @@ use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
 use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
+use crate::apart::Policies;
 use crate::config::RouterConfig;
 use crate::core::{LookUp, Readers, Sight, Space};
 use crate::desk::Desk;
 use crate::guess::{CacheView, Guess};
-use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Turned, Verdict};
+use crate::pair;
+use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};
 use crate::state::State;
 
 /// How often leases and what was learnt are looked at.
@@ -47,7 +50,16 @@ pub struct Router {
 impl Router {
     /// A router without ranks. `events` reads the index that events are applied to.
     pub fn new(config: &RouterConfig, policy: Box<dyn Policy>, events: Reader) -> Self {
-        let look_up = if policy.uses_overlap() { LookUp::Yes } else { LookUp::No };
+        Self::with_policies(config, Policies::one(policy), events)
+    }
+
+    /// The same with policies of their own for parts of requests.
+    pub fn with_policies(config: &RouterConfig, policies: Policies, events: Reader) -> Self {
+        let look_up = if policies.use_overlap() {
+            LookUp::Yes
+        } else {
+            LookUp::No
+        };
         let guess = Guess::new(config.hasher, config.approximate, config.load.max_ranks);
         Self {
             readers: Readers {
@@ -56,7 +68,7 @@ impl Router {
                 guessed: AtomicUsize::new(0),
                 look_up,
             },
-            desk: Mutex::new(Desk::new(config, policy)),
+            desk: Mutex::new(Desk::new(config, policies)),
             guess: Mutex::new(guess),
             sights: Mutex::default(),
         }
@@ -155,6 +167,7 @@ impl Router {
             desk.core.places.insert(rank, place);
             desk.core.epoch += 1;
             desk.core.fleet.set(place, facts);
+            desk.core.note_parts(place);
             desk.admit(now, &self.readers, sight);
             Ok(())
         })
@@ -261,6 +274,45 @@ impl Router {
                 .consider(now, question, (desk.start_within, Space::Counts), sight)?;
             Ok(considered.decision)
         })
+    }
+
+    /// What would be decided for a request that two workers may serve ([`Question::apart`]), with both decisions and the reasons. Changes
+    /// nothing: nothing in it is booked.
+    pub fn consider_apart(&self, now: Time, question: &Question) -> Result<Routed, Turned> {
+        self.with_sight(now, |sight| {
+            self.readers.look_up(&question.keys, sight);
+            let desk = self.desk();
+            let limits = (desk.start_within, Space::Counts);
+            let considered = desk.core.consider_any(now, question, limits, sight)?;
+            Ok(pair::unbooked(&desk.core, question, considered))
+        })
+    }
+
+    /// How a rank hands KV over.
+    pub fn set_traits(&self, rank: RankId, traits: Traits) -> Result<(), RouterError> {
+        let mut desk = self.desk();
+        let place = desk.core.places.get(&rank).copied();
+        let place = place.ok_or(RouterError::NoSuchRank(rank))?;
+        desk.core.traits.insert(place, traits);
+        desk.core.note_parts(place);
+        Ok(())
+    }
+
+    /// The prompt of a pair was computed, and so much waits to be fetched.
+    pub fn staged(&self, hold: Hold, staged: &Staged) {
+        self.desk().core.staging.staged(hold, staged);
+    }
+
+    /// A decode worker is on its way to fetch it.
+    pub fn moving(&self, hold: Hold, to: RankId) {
+        self.desk().core.staging.moving(hold, to);
+    }
+
+    /// What became of it. What lapses counts until then.
+    pub fn settle(&self, now: Time, hold: Hold, fate: Fate) {
+        let mut desk = self.desk();
+        desk.core.staging.settle(hold, fate);
+        desk.core.staging.tick(now);
     }
 
     /// What each rank would have if it took a prompt. Changes nothing.
