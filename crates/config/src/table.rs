@@ -4,7 +4,10 @@
 //! operator would write it, and its kind with unit and range. After an edit, write the reference page anew with
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
-use crate::choices::{COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch};
+use crate::choices::{
+    COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat,
+    LogLevel, MockDialect, ROLE_CHOICES, Switch,
+};
 use crate::knob::{Kind, Knob, Unit};
 
 macro_rules! knobs {
@@ -560,6 +563,30 @@ knobs! {
     /// How many messages wait for a subscriber that does not read. What comes beyond that is lost to it.
     MockHighWater = "mock.high-water", "100000", Kind::Count(Unit::Batches, 1..=1 << 20);
 
+    /// What it is for, where prompts and answers are computed in different places. SGLang insists on it; vLLM does not mind.
+    MockRole = "mock.role", "both", Kind::Choice(ROLE_CHOICES);
+
+    /// How it hands KV over to others and takes it from them.
+    MockKvConnector = "mock.kv-connector", "none", Kind::Choice(KvConnector::CHOICES);
+
+    /// The port at which others fetch KV. Each further worker takes the next one; 0 stands for any.
+    MockKvPort = "mock.kv-port", "0", Kind::Count(Unit::Number, 0..=65_535);
+
+    /// How fast KV comes and goes, in gigabits per second. Takes as many times less as `mock.speedup` says. All that is under way shares it.
+    MockKvLink = "mock.kv-link-gbps", "400", Kind::Ratio(0.001..=1_000_000.0);
+
+    /// How long blocks stay for another engine that does not come. In real time, whatever the speed-up.
+    MockKvLease = "mock.kv-lease", "480s", Kind::Time(1..=24 * HOUR);
+
+    /// How long one waits for the other where two meet, and for KV that is on its way. In real time.
+    MockKvWait = "mock.kv-wait", "300s", Kind::Time(1..=24 * HOUR);
+
+    /// What becomes of a request whose KV does not come.
+    MockKvLoadFailure = "mock.kv-load-failure", "fail", Kind::Choice(KvLoadFailure::CHOICES);
+
+    /// Whether a decode worker of SGLang uses what is in its own cache, and fetches only the rest.
+    MockDecodeRadix = "mock.decode-radix-cache", "off", Kind::Choice(Switch::CHOICES);
+
     /// The gateway's admin address, to which it tells that it is there, where it is and what it is, as long as it runs; or `none`.
     MockRegister = "mock.register", "none", Kind::Name;
 
@@ -592,6 +619,9 @@ knobs! {
 
     /// A fault from the start: adapters cannot be loaded.
     MockFaultRejectAdapters = "mock.fault-reject-adapters", "off", Kind::Choice(Switch::CHOICES);
+
+    /// A fault from the start: of KV that is handed over.
+    MockFaultHandover = "mock.fault-handover", "none", Kind::Choice(HandoverFault::CHOICES);
 }
 
 #[cfg(test)]
