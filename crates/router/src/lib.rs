@@ -27,6 +27,7 @@
 mod admission;
 mod apart;
 mod bugs;
+mod candidates;
 mod config;
 mod core;
 mod desk;
