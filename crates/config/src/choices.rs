@@ -89,6 +89,18 @@ impl Switch {
 }
 
 choice!(
+    /// When two workers serve a request.
+    DisaggWhen {
+        /// When that is predicted to be faster, for the request and for those it meets.
+        Predicted = "predicted",
+        /// When so many tokens are to be computed.
+        Rules = "rules",
+        /// Whenever there are two.
+        Always = "always",
+    }
+);
+
+choice!(
     /// What `homing serve` does to find out whether a worker is set up well.
     CheckWorkers {
         /// Nothing.

@@ -25,6 +25,7 @@
 pub mod checks;
 pub mod choices;
 pub mod config;
+pub mod disagg;
 pub mod discover;
 pub mod discovery;
 pub mod error;
@@ -49,6 +50,7 @@ pub use choices::{
     Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
+pub use disagg::{Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};

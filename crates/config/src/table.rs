@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat,
-    LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector, KvLoadFailure,
+    LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -55,6 +55,10 @@ knobs! {
 
     /// The model that workers serve which do not say which, and that requests ask for which do not either.
     Model = "model", "default", Kind::Name;
+
+    /// Whether the prompt and the answer of every request must be computed by different workers. Then a model is not listed and takes no
+    /// requests while it has no prefill worker; otherwise decode workers serve alone.
+    RequireDisagg = "require-disagg", "off", Kind::Choice(Switch::CHOICES);
 
     /// Where the constants of the block hash come from. All parts of one deployment must agree. A secret makes crafted
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
@@ -429,6 +433,43 @@ knobs! {
     /// Whether what an engine says when it fails is kept in decisions and logged. It can repeat parts of a prompt. Clients are told in any
     /// case.
     ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
+
+    /// When two workers serve a request where there are prefill workers.
+    DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
+
+    /// With `rules`: fewer tokens than this are computed by the decode worker, if they are also a small share of the prompt.
+    DisaggUncachedTokens = "disagg.uncached-tokens", "2048", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// With `rules`: what is a small share of the prompt.
+    DisaggUncachedShare = "disagg.uncached-share", "0.7", Kind::Ratio(0.0..=1.0);
+
+    /// Labels of workers that KV may travel between, as `zone=required,rack=0.5`: a label that must be the same on both, or by how much a pair
+    /// that has it is preferred, from 0 to 1. `none`: KV may travel everywhere.
+    DisaggTopology = "disagg.topology", "none", Kind::Name;
+
+    /// The policy for prompts where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggPrefillPolicy = "disagg.prefill-policy", "same", Kind::Name;
+
+    /// The policy for answers where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggDecodePolicy = "disagg.decode-policy", "same", Kind::Name;
+
+    /// How long a prefill worker may take.
+    DisaggPrefillTimeout = "disagg.prefill-timeout", "120s", Kind::Time(1..=HOUR);
+
+    /// How long a decode worker may take to fetch KV and to begin its answer.
+    DisaggBeginTimeout = "disagg.begin-timeout", "60s", Kind::Time(1..=HOUR);
+
+    /// How long a prefill worker keeps KV that nobody fetches, where it does not say so: vLLM's `kv_lease_duration`.
+    DisaggLease = "disagg.lease", "30s", Kind::Time(1..=HOUR);
+
+    /// Prompt tokens that may be queued on a prefill rank; beyond it, requests are refused. 0: any number.
+    DisaggQueuedTokens = "disagg.queued-tokens", "0", Kind::Count(Unit::Tokens, 0..=1 << 31);
+
+    /// The share of a prefill worker's cache that may hold KV which is not fetched yet.
+    DisaggStagedShare = "disagg.staged-share", "0.5", Kind::Ratio(0.01..=1.0);
+
+    /// How fast KV travels to or from a worker, in gigabytes per second; 0 if that is not known, and then it counts for nothing.
+    DisaggLink = "disagg.link-gbps", "12.5", Kind::Ratio(0.0..=100_000.0);
 
     /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
     DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);
