@@ -39,7 +39,7 @@ pub struct Disagg {
     pub queued_tokens: Option<u64>,
     /// The share of a cache that may be staged.
     pub staged_share: f64,
-    /// How fast KV travels, in gigabytes per second; 0 if that is not known.
+    /// How fast KV travels, in gigabits per second; 0 if that is not known.
     pub link: f64,
 }
 

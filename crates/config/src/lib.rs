@@ -46,11 +46,11 @@ pub mod words;
 pub mod worker;
 
 pub use choices::{
-    CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect,
-    Switch, role_name,
+    CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel,
+    MockDialect, Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
-pub use disagg::{Disagg, TopologyRule};
+pub use disagg::{BadTopology, Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};

@@ -468,8 +468,8 @@ knobs! {
     /// The share of a prefill worker's cache that may hold KV which is not fetched yet.
     DisaggStagedShare = "disagg.staged-share", "0.5", Kind::Ratio(0.01..=1.0);
 
-    /// How fast KV travels to or from a worker, in gigabytes per second; 0 if that is not known, and then it counts for nothing.
-    DisaggLink = "disagg.link-gbps", "12.5", Kind::Ratio(0.0..=100_000.0);
+    /// How fast KV travels to or from a worker, in gigabits per second; 0 if that is not known, and then it counts for nothing.
+    DisaggLink = "disagg.link-gbps", "100", Kind::Ratio(0.0..=1_000_000.0);
 
     /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
     DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);

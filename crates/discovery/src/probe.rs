@@ -10,6 +10,7 @@
 //! | block size, blocks, prefix caching | `/metrics`: `vllm:cache_config_info` | `/server_info` |
 //! | ranks | the engines of `/metrics`, the sources of `/kv_event_sources` | `/server_info` |
 //! | whether cached tokens are reported | not told | `/server_info` |
+//! | role, where it can be met | not told | `/server_info`: `disaggregation_mode` |
 //! | where events are | `/kv_event_sources` | `/server_info`: `kv_events` |
 //!
 //! **Invariant:** no prompt is sent, and nothing is changed.
@@ -23,7 +24,7 @@ mod vllm;
 use std::time::Duration;
 
 use homing_config::{Config, EventSource, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks, Tokens};
+use homing_domain::{BlockSize, Blocks, Role, Tokens};
 use homing_wire::Dialect;
 use reqwest::Client;
 use serde::Deserialize;
@@ -70,6 +71,10 @@ pub struct Facts {
     pub reports_cached: Option<Switch>,
     /// Where its events are to be had, as of rank 0; [`EventSource::Nobody`] if it says that it publishes none.
     pub events: Option<EventSource>,
+    /// Which part of requests it serves, where it says so.
+    pub role: Option<Role>,
+    /// The port where a prefill worker can be met by others.
+    pub bootstrap: Option<u16>,
     /// What could not be learnt, and why.
     pub unlearnt: Vec<Unlearnt>,
 }

@@ -8,7 +8,7 @@ use crate::headers;
 use crate::record::Record;
 use crate::refusal::Refuse;
 use crate::relay::Reply;
-use crate::trip::Answer;
+use crate::sending::Answer;
 
 /// The longest decision that fits into a header.
 const LONGEST_HEADER: usize = 6 << 10;
@@ -29,9 +29,14 @@ pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer
     if let Ok(worker) = HeaderValue::from_str(&answer.flight.worker.name) {
         headers.insert(headers::SERVED_BY, worker);
     }
+    let prefilled = record.prefilled_by();
     let told = record.told();
     let Some(last) = told.tries.last() else { return };
-    headers.insert(headers::CACHED_TOKENS, HeaderValue::from(last.predicted_cached));
+    let cached = prefilled.as_ref().map_or(last.predicted_cached, |(_, cached)| *cached);
+    headers.insert(headers::CACHED_TOKENS, HeaderValue::from(cached));
+    if let Some(Ok(worker)) = prefilled.map(|(worker, _)| HeaderValue::from_str(&worker)) {
+        headers.insert(headers::PREFILLED_BY, worker);
+    }
     if explain == Switch::On {
         let decision = last.decision.to_json();
         let short = decision.len() <= LONGEST_HEADER;

@@ -73,40 +73,53 @@ pub fn divisible(ask: &Ask) -> Result<(), WhyWhole> {
     Ok(())
 }
 
-/// The prefill leg of a request that is handed over by result.
-pub fn prefill(ask: &Ask, body: &[u8]) -> Bytes {
-    let mut splice = Splice::new(body, &ask.fields);
-    splice.remove("homing");
-    for field in NOT_FOR_ONE {
-        splice.remove(field);
-    }
-    splice.set("stream", "false");
-    splice.set("max_tokens", "1");
-    if ask.fields.get(body, "max_completion_tokens").is_some() {
-        splice.set("max_completion_tokens", "1");
-    }
-    splice.set("kv_transfer_params", STAGE);
-    splice.finish()
+/// The prefill leg, made of what would be sent to one worker, of a request that is handed over by result.
+pub fn prefill(sent: &Bytes) -> Bytes {
+    one_token(sent, STAGE.as_bytes())
 }
 
 /// The decode leg: what would be sent to one worker, with what the prefill leg told of its KV.
 pub fn decode(sent: &Bytes, told: &[u8]) -> Bytes {
-    changed(sent, |splice| {
+    changed(sent, |splice, _| {
         splice.set("kv_transfer_params", told);
     })
 }
 
 /// A leg that fetches KV, which nobody waits for, so that it is let go.
-pub fn fetch(ask: &Ask, body: &[u8], told: &[u8]) -> Bytes {
-    let leg = prefill(ask, body);
-    changed(&leg, |splice| {
-        splice.set("kv_transfer_params", told);
+pub fn fetch(sent: &Bytes, told: &[u8]) -> Bytes {
+    one_token(sent, told)
+}
+
+fn one_token(sent: &Bytes, params: &[u8]) -> Bytes {
+    changed(sent, |splice, fields| {
+        for field in NOT_FOR_ONE {
+            splice.remove(field);
+        }
+        splice.set("stream", "false");
+        splice.set("max_tokens", "1");
+        if fields.get(sent, "max_completion_tokens").is_some() {
+            splice.set("max_completion_tokens", "1");
+        }
+        splice.set("kv_transfer_params", params);
     })
 }
 
-/// Either leg of a request whose workers meet.
-pub fn meeting(sent: &Bytes, host: &str, port: u16, room: u64) -> Bytes {
-    changed(sent, |splice| {
+/// Which leg of a meeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meets {
+    /// That whose answer nobody sees: it comes in one piece.
+    Prefill,
+    /// That which answers the client.
+    Decode,
+}
+
+/// A leg of a request whose workers meet.
+pub fn meeting(sent: &Bytes, leg: Meets, (host, port, room): (&str, u16, u64)) -> Bytes {
+    changed(sent, |splice, _| {
+        if leg == Meets::Prefill {
+            splice.remove("stream_options");
+            splice.set("stream", "false");
+        }
         splice.set("bootstrap_host", quoted(host));
         splice.set("bootstrap_port", port.to_string());
         splice.set("bootstrap_room", room.to_string());
@@ -114,7 +127,7 @@ pub fn meeting(sent: &Bytes, host: &str, port: u16, room: u64) -> Bytes {
 }
 
 /// A body that was read before.
-fn changed(sent: &Bytes, change: impl FnOnce(&mut Splice<'_>)) -> Bytes {
+fn changed(sent: &Bytes, change: impl FnOnce(&mut Splice<'_>, &Fields)) -> Bytes {
     let limits = Limits {
         bytes: sent.len().max(1),
         ..Limits::default()
@@ -124,7 +137,7 @@ fn changed(sent: &Bytes, change: impl FnOnce(&mut Splice<'_>)) -> Bytes {
         return sent.clone();
     };
     let mut splice = Splice::new(sent, &fields);
-    change(&mut splice);
+    change(&mut splice, &fields);
     splice.finish()
 }
 
@@ -187,18 +200,17 @@ mod tests {
 
     #[test]
     fn the_first_leg_is_for_one_token_and_says_that_its_kv_is_fetched() {
-        let (ask, body) = ask(
-            Endpoint::ChatCompletions,
-            r#"{"messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":9,"min_tokens":4,"top_k":3,"homing":{"session":"s"}}"#,
+        let body = Bytes::from_static(
+            br#"{"messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":9,"min_tokens":4,"top_k":3}"#,
         );
-        let sent: serde_json::Value = serde_json::from_slice(&prefill(&ask, &body)).unwrap();
+        let sent: serde_json::Value = serde_json::from_slice(&prefill(&body)).unwrap();
         assert_eq!(
             (&sent["max_tokens"], &sent["stream"], &sent["top_k"]),
             (&1.into(), &false.into(), &3.into())
         );
         assert_eq!(sent["max_completion_tokens"], 1);
         assert_eq!(sent["kv_transfer_params"]["do_remote_decode"], true);
-        for gone in ["stream_options", "min_tokens", "homing"] {
+        for gone in ["stream_options", "min_tokens"] {
             assert!(sent.get(gone).is_none(), "{gone}");
         }
     }
@@ -211,8 +223,7 @@ mod tests {
             decode(&sent, told),
             r#"{"prompt": "a", "max_tokens": 7, "stream": true,"kv_transfer_params":{"remote_engine_id":"e" , "remote_block_ids":[1,2]}}"#
         );
-        let (ask, body) = ask(Endpoint::Completions, r#"{"prompt":"a","max_tokens":7,"stream":true}"#);
-        let fetched: serde_json::Value = serde_json::from_slice(&fetch(&ask, &body, told)).unwrap();
+        let fetched: serde_json::Value = serde_json::from_slice(&fetch(&sent, told)).unwrap();
         assert_eq!(
             (
                 &fetched["max_tokens"],
@@ -226,7 +237,7 @@ mod tests {
     fn both_legs_of_a_meeting_know_where_it_is() {
         let sent = Bytes::from_static(br#"{"prompt":"a","bootstrap_room":3}"#);
         assert_eq!(
-            meeting(&sent, "10.0.0.1", 8998, 41),
+            meeting(&sent, Meets::Decode, ("10.0.0.1", 8998, 41)),
             r#"{"prompt":"a","bootstrap_room":41,"bootstrap_host":"10.0.0.1","bootstrap_port":8998}"#
         );
     }

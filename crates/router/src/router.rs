@@ -298,6 +298,11 @@ impl Router {
         Ok(())
     }
 
+    /// Blocks that wait on prefill workers to be fetched, or will.
+    pub fn staged_blocks(&self) -> u64 {
+        self.desk().core.staging.blocks()
+    }
+
     /// The prompt of a pair was computed, and so much waits to be fetched.
     pub fn staged(&self, hold: Hold, staged: &Staged) {
         self.desk().core.staging.staged(hold, staged);

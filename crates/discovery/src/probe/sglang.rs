@@ -1,7 +1,7 @@
 //! What does SGLang say of itself?
 
 use homing_config::{EventSource, EventsEndpoint, EventsMode, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks};
+use homing_domain::{BlockSize, Blocks, Role};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -29,6 +29,10 @@ struct Info {
     disable_radix_cache: Option<bool>,
     #[serde(deserialize_with = "lenient")]
     enable_cache_report: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_mode: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_bootstrap_port: Option<u16>,
     /// Absent before 0.5.13; null where nothing is published.
     #[serde(deserialize_with = "present")]
     kv_events: Option<Value>,
@@ -86,6 +90,13 @@ impl Facts {
         let switch = |is_on: bool| if is_on { Switch::On } else { Switch::Off };
         self.prefix_caching = info.disable_radix_cache.map(|is_off| switch(!is_off));
         self.reports_cached = info.enable_cache_report.map(switch);
+        self.role = match info.disaggregation_mode.as_deref() {
+            Some("prefill") => Some(Role::Prefill),
+            Some("decode") => Some(Role::Decode),
+            _ => None,
+        };
+        let meets = self.role == Some(Role::Prefill);
+        self.bootstrap = info.disaggregation_bootstrap_port.filter(|port| meets && *port > 0);
         let missing = [
             ("version", self.version.is_none()),
             ("block_size", self.block_size.is_none()),

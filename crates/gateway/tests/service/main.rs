@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
 mod advice;
+mod apart;
 mod clients;
 mod faults;
 mod findings;
