@@ -1,6 +1,7 @@
 //! What a router does with requests, ranks and time.
 
 mod conservation;
+mod pairs;
 mod rules;
 mod threads;
 mod world;
