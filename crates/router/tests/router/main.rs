@@ -2,6 +2,7 @@
 
 mod conservation;
 mod pairs;
+mod pairs_kept;
 mod rules;
 mod threads;
 mod world;

@@ -5,15 +5,15 @@ use homing_disagg::{
     Agreement, Alone, Choice, Command, Endpoint, Enforce, Fate, Handoff, HandoffSettings, Input, Means, Need, Outcome,
     PoolPhase, Prefilled, Refused, Retry, Side, Staged, Topology, Traits, Tried, Turn, Whether,
 };
-use homing_domain::{Blocks, RankId, Role, Tokens, WorkerId};
-use homing_load::{End, PromptWork, Standing, Ticket};
+use homing_domain::{BlockSize, Blocks, RankId, Role, Tokens, WorkerId};
+use homing_load::{PromptWork, Standing, Ticket};
 use homing_profile::{GigabytesPerSecond, Millis, Time};
 use homing_router::{
-    Apart, CacheView, Effect, Ended, Halves, Naming, Policies, Question, Routed, Router, RouterConfig, Turned, Verdict,
+    Across, Apart, CacheView, Effect, Ended, Halves, Naming, Policies, Question, Routed, Router, RouterConfig, Turned,
+    TwoKeyed, Verdict,
 };
 use homing_scheduler::policy::by_name;
 use homing_scheduler::{Keep, Label, Pin};
-use proptest::prelude::*;
 
 use crate::world::{World, config, finished, keys, new_rank, question, rank};
 
@@ -37,7 +37,7 @@ fn always() -> RouterConfig {
     config
 }
 
-fn apart(id: &str, prompt: u64, blocks: u64) -> Question {
+pub fn apart(id: &str, prompt: u64, blocks: u64) -> Question {
     let mut question = question(id, prompt, blocks);
     question.apart = Some(Box::default());
     question
@@ -50,11 +50,11 @@ fn with(mut question: Question, change: impl FnOnce(&mut Apart)) -> Question {
     question
 }
 
-fn required(question: Question) -> Question {
+pub fn required(question: Question) -> Question {
     with(question, |apart| apart.need = Need::Request(Alone::Never))
 }
 
-fn halves(routed: &Routed) -> &Halves {
+pub fn halves(routed: &Routed) -> &Halves {
     routed.halves.as_ref().expect("it was asked for")
 }
 
@@ -77,7 +77,7 @@ fn refused(verdict: Verdict) -> Refused {
 }
 
 /// Everything of a request ends.
-fn end(world: &World, routed: &Routed) {
+pub fn end(world: &World, routed: &Routed) {
     world.done(routed.ticket.expect("it is booked"));
     if let Some(prefill) = &halves(routed).prefill {
         world.done(prefill.ticket.expect("it is booked"));
@@ -91,11 +91,7 @@ fn generating(world: &World, worker: u32, count: u32) -> Vec<Ticket> {
     let go = |at: u32| {
         let mut question = question(&format!("busy {worker} {at}"), 1_000 + u64::from(at), 20);
         question.phase = homing_scheduler::Phase::Alone;
-        let pin = Pin {
-            worker: WorkerId(worker),
-            dp: None,
-        };
-        question.wanted.pinned = Some(pin);
+        question.wanted.pinned = Some(pin(worker));
         // Nothing is learnt from prompts that come with their KV.
         question.overrides.work = PromptWork::None;
         let ticket = world.go(question).ticket.expect("it is booked");
@@ -286,7 +282,7 @@ fn pairs_are_chosen_together_so_that_kv_can_travel() {
         zone(["a", "b", "a", "b"][worker as usize])
     });
     let busy = apart("busy", 9, 50);
-    let busy = with(busy, |apart| apart.prefill = pin(1));
+    let busy = with(busy, |apart| apart.prefill = Some(pin(1)));
     world.go(busy);
     generating(&world, 2, 200);
     let routed = world.go(apart("a", 1, 500));
@@ -294,11 +290,9 @@ fn pairs_are_chosen_together_so_that_kv_can_travel() {
     assert!(halves(&routed).why.other_place > 0);
 }
 
-fn pin(worker: u32) -> Option<Pin> {
-    Some(Pin {
-        worker: WorkerId(worker),
-        dp: None,
-    })
+fn pin(worker: u32) -> Pin {
+    let worker = WorkerId(worker);
+    Pin { worker, dp: None }
 }
 
 #[test]
@@ -386,15 +380,15 @@ fn missing_blocks_travel_where_the_decode_worker_reads_only_those() {
 #[test]
 fn named_workers_are_taken_and_two_names_are_two_workers() {
     let world = fleet(2, 2, &config());
-    let both = with(apart("a", 1, 10), |apart| apart.prefill = pin(1));
+    let both = with(apart("a", 1, 10), |apart| apart.prefill = Some(pin(1)));
     let mut both = both;
-    both.wanted.pinned = pin(3);
+    both.wanted.pinned = Some(pin(3));
     let routed = world.go(both);
     assert_eq!((because(&routed), workers(&routed)), (Because::Named, (Some(1), 3)));
-    let prefill = world.go(with(apart("b", 1, 10), |apart| apart.prefill = pin(0)));
+    let prefill = world.go(with(apart("b", 1, 10), |apart| apart.prefill = Some(pin(0))));
     assert_eq!(workers(&prefill).0, Some(0));
     let mut decode = apart("c", 1, 10);
-    decode.wanted.pinned = pin(2);
+    decode.wanted.pinned = Some(pin(2));
     assert_eq!(workers(&world.go(decode)), (None, 2));
 }
 
@@ -408,9 +402,9 @@ fn where_others_choose_they_have_to_name_both() {
         (&Refused::NotNamed(Side::Decode), Retry::Never)
     );
     let mut decode = direct("b");
-    decode.wanted.pinned = pin(2);
+    decode.wanted.pinned = Some(pin(2));
     assert_eq!(refused(world.ask(decode.clone())), Refused::NotNamed(Side::Prefill));
-    let both = with(decode, |apart| apart.prefill = pin(0));
+    let both = with(decode, |apart| apart.prefill = Some(pin(0)));
     assert_eq!(workers(&world.go(both)), (Some(0), 2));
 }
 
@@ -418,14 +412,14 @@ fn where_others_choose_they_have_to_name_both() {
 fn to_ask_changes_nothing() {
     let world = fleet(2, 2, &always());
     let before = format!("{:?}", world.router.state(world.now));
-    let would = world.router.consider_apart(world.now, &apart("a", 1, 500)).unwrap();
+    let told = world.router.consider_apart(world.now, &apart("a", 1, 500)).unwrap();
     assert_eq!(format!("{:?}", world.router.state(world.now)), before);
-    assert_eq!(would.ticket, None);
+    assert_eq!(told.ticket, None);
     let mut unbooked = apart("a", 1, 500);
     unbooked.overrides.keep = Keep::Unbooked;
     let routed = world.go(unbooked);
     assert_eq!(halves(&routed).prefill.as_ref().unwrap().hold, None);
-    assert_eq!(workers(&routed), workers(&would));
+    assert_eq!(workers(&routed), workers(&told));
     assert!(at_rest(&world));
 }
 
@@ -564,7 +558,7 @@ fn each_pool_has_its_own_policy() {
         router.rank_up(Time::ZERO, new).unwrap();
     }
     let decode = |id: &str| match router.ask(Time::ZERO, apart(id, 1, 2)) {
-        Verdict::Go(routed) => (routed.decision.policy, routed.decision.chosen.rank.worker.0),
+        Verdict::Go(goes) => (goes.decision.policy, goes.decision.chosen.rank.worker.0),
         other => panic!("{other:?}"),
     };
     let taken = ["a", "b", "c"].map(decode);
@@ -679,150 +673,84 @@ fn a_rank_that_goes_takes_what_was_staged_there() {
     assert_ne!(workers(&next).0, Some(prefill.worker.0));
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Ask { prompt: u64, blocks: u64, required: bool },
-    Staged(usize),
-    Moving(usize),
-    First(usize),
-    EndDecode(usize, bool),
-    EndPrefill(usize, bool),
-    Settle(usize, u8),
-    Pass(u32),
-    Gone(u32),
-    Up(u32),
+/// A pool with blocks of another size, in a router of its own.
+fn pool(size: u32, roles: &[(u32, Role)]) -> Router {
+    let hasher = crate::world::hasher();
+    let index = homing_index::Index::new(homing_index::IndexConfig::new(hasher));
+    let mut config = RouterConfig::new(BlockSize::new(size).expect("not zero"), hasher);
+    config.apart.choose.whether = Whether::Always;
+    let router = Router::new(&config, by_name("time").expect("there is one"), index.reader());
+    for (worker, role) in roles {
+        let mut new = new_rank(*worker, CacheView::Nothing);
+        new.facts.role = *role;
+        router.rank_up(Time::ZERO, new).expect("there is room");
+    }
+    router
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        6 => (0..4_u64, 1..300_u64, any::<bool>()).prop_map(|(prompt, blocks, required)| Step::Ask { prompt, blocks, required }),
-        2 => any::<usize>().prop_map(Step::Staged),
-        2 => any::<usize>().prop_map(Step::Moving),
-        2 => any::<usize>().prop_map(Step::First),
-        3 => (any::<usize>(), any::<bool>()).prop_map(|(at, well)| Step::EndDecode(at, well)),
-        3 => (any::<usize>(), any::<bool>()).prop_map(|(at, well)| Step::EndPrefill(at, well)),
-        3 => (any::<usize>(), 0..5_u8).prop_map(|(at, fate)| Step::Settle(at, fate)),
-        1 => (0..20_000_u32).prop_map(Step::Pass),
-        1 => (0..5_u32).prop_map(Step::Gone),
-        1 => (0..5_u32).prop_map(Step::Up),
-    ]
-}
-
-fn role(worker: u32) -> Role {
-    if worker < 2 { Role::Prefill } else { Role::Decode }
-}
-
-/// Carries out one step. Words may be said twice, too late, or about what is not there any more.
-fn carry_out(world: &mut World, routed: &mut Vec<Routed>, (at, step): (usize, &Step)) {
-    world.effects().into_iter().for_each(|effect| {
-        if let Effect::Go { routed: goes, .. } = effect {
-            routed.push(*goes);
-        }
-    });
-    let find = |at: &usize| (!routed.is_empty()).then(|| &routed[at % routed.len()]);
-    let prefill = |at: &usize| find(at).and_then(|routed| halves(routed).prefill.as_ref());
-    let ended = |well: &bool| Ended {
-        end: if *well { End::Finished } else { End::Failed },
-        ..finished()
+#[test]
+fn pools_with_blocks_of_different_sizes_are_two_routers_and_one_choice() {
+    let prefill = pool(16, &[(0, Role::Prefill), (1, Role::Prefill)]);
+    let decode = pool(64, &[(2, Role::Decode), (3, Role::Decode)]);
+    let across = Across {
+        prefill: &prefill,
+        decode: &decode,
     };
-    let (now, router) = (world.now, &world.router);
-    match step {
-        Step::Ask {
-            prompt,
-            blocks,
-            required: strict,
-        } => {
-            let asked = apart(&format!("r{at}"), *prompt, *blocks);
-            let asked = if *strict { required(asked) } else { asked };
-            if let Verdict::Go(goes) = router.ask(now, asked) {
-                routed.push(*goes);
-            }
-        }
-        Step::Staged(at) => {
-            let staged = Staged {
-                blocks: Blocks(*at as u32 % 300),
-                expires: None,
-            };
-            if let Some(prefill) = prefill(at) {
-                router.staged(prefill.hold.unwrap(), &staged);
-            }
-        }
-        Step::Moving(at) => {
-            if let (Some(prefill), Some(of)) = (prefill(at), find(at)) {
-                router.moving(prefill.hold.unwrap(), of.decision.chosen.rank);
-            }
-        }
-        Step::First(at) => {
-            if let Some(of) = find(at) {
-                router.prefill_done(now, of.ticket.unwrap());
-            }
-        }
-        Step::EndDecode(at, well) => {
-            if let Some(of) = find(at) {
-                router.done(now, of.ticket.unwrap(), &ended(well));
-            }
-        }
-        Step::EndPrefill(at, well) => {
-            if let Some(prefill) = prefill(at) {
-                router.done(now, prefill.ticket.unwrap(), &ended(well));
-            }
-        }
-        Step::Settle(at, fate) => {
-            if let Some(prefill) = prefill(at) {
-                let lapses = Fate::Lapses(now + Millis(f64::from(*fate) * 1_000.0));
-                let fates = [Fate::NotStaged, Fate::HandedOver, Fate::Drained, lapses, lapses];
-                router.settle(now, prefill.hold.unwrap(), fates[usize::from(*fate)]);
-            }
-        }
-        Step::Pass(millis) => world.pass(f64::from(*millis)),
-        Step::Gone(worker) => {
-            router.rank_gone(now, rank(*worker));
-        }
-        Step::Up(worker) => {
-            let mut new = new_rank(*worker, CacheView::Guess);
-            new.facts.role = role(*worker);
-            // It may be there.
-            let _ = router.rank_up(now, new);
-        }
-    }
-    world.router.tick(world.now);
+    let now = Time::from_millis(1.0);
+    let short = question("a", 1, 100);
+    let mut long = apart("a", 1, 100);
+    long.keys = keys(2, 25);
+    let asked = TwoKeyed {
+        prefill: &short,
+        decode: &long,
+    };
+    let would = across.consider(now, asked).unwrap();
+    assert!(
+        prefill.state(now).at_rest && decode.state(now).at_rest,
+        "nothing is booked"
+    );
+    let routed = across.ask(now, asked).unwrap();
+    assert_eq!(workers(&routed), workers(&would));
+    let half = halves(&routed).prefill.as_ref().unwrap();
+    assert!(half.decision.chosen.rank.worker.0 < 2 && routed.decision.chosen.rank.worker.0 >= 2);
+    assert_eq!(
+        (prefill.state(now).staged_blocks, decode.state(now).staged_blocks),
+        (101, 0)
+    );
+    assert_eq!((prefill.state(now).booked, decode.state(now).booked), (1, 1));
+
+    let again = across.ask(now, asked).unwrap_err();
+    assert!(matches!(again, Turned::Unbookable(_)), "{again}");
+    assert_eq!(
+        (prefill.state(now).booked, decode.state(now).booked),
+        (1, 1),
+        "nothing is booked by halves"
+    );
+
+    prefill.done(now, half.ticket.unwrap(), &finished());
+    prefill.settle(now, half.hold.unwrap(), Fate::HandedOver);
+    decode.done(now, routed.ticket.unwrap(), &finished());
+    assert!(prefill.state(now).at_rest && decode.state(now).at_rest && prefill.state(now).staged_blocks == 0);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
-    #[test]
-    fn whatever_is_said_in_whatever_order_nothing_is_left(steps in prop::collection::vec(step(), 1..120)) {
-        let mut config = config();
-        config.apart.staging.most_blocks = 600;
-        let mut world = World::with(5, "time", &config, |new| new.facts.role = role(new.facts.rank.worker.0));
-        let mut routed = Vec::new();
-        for step in steps.iter().enumerate() {
-            carry_out(&mut world, &mut routed, step);
-            let state = world.router.state(world.now);
-            let on: u64 = state.ranks.iter().map(|rank| rank.staged.blocks).sum();
-            prop_assert_eq!(on, state.staged_blocks);
-        }
-        for effect in world.effects() {
-            if let Effect::Go { routed: goes, .. } = effect {
-                routed.push(*goes);
-            }
-        }
-        for round in 0..2 {
-            for of in std::mem::take(&mut routed) {
-                end(&world, &of);
-            }
-            // Whoever waited goes now, or is told that it does not.
-            world.pass(70_000.0);
-            world.router.tick(world.now);
-            let goes = world.effects().into_iter().filter_map(|effect| match effect {
-                Effect::Go { routed, .. } => Some(*routed),
-                _ => None,
-            });
-            routed.extend(goes);
-            prop_assert!(round == 0 || routed.is_empty());
-        }
-        let state = world.router.state(world.now);
-        prop_assert!(state.at_rest && state.staged_blocks == 0, "{:?} {}", state.booked, state.staged_blocks);
-    }
+#[test]
+fn where_the_prompt_cannot_be_booked_in_one_router_the_place_in_the_other_is_given_back() {
+    let (prefill, decode) = (pool(16, &[(0, Role::Prefill)]), pool(64, &[(2, Role::Decode)]));
+    let across = Across {
+        prefill: &prefill,
+        decode: &decode,
+    };
+    let now = Time::from_millis(1.0);
+    let Verdict::Go(first) = prefill.ask(now, question_for_prefill("a/prefill")) else {
+        panic!("it goes");
+    };
+    let (short, long) = (question("a", 1, 100), apart("a", 1, 100));
+    let asked = TwoKeyed {
+        prefill: &short,
+        decode: &long,
+    };
+    assert!(across.ask(now, asked).is_err());
+    assert!(decode.state(now).at_rest);
+    prefill.done(now, first.ticket.unwrap(), &finished());
+    assert!(prefill.state(now).at_rest);
 }
