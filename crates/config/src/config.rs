@@ -12,6 +12,7 @@ use homing_feed::FeedConfig;
 use homing_index::Copies;
 
 use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
+use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
@@ -55,6 +56,8 @@ pub struct Config {
     pub traces: Traces,
     /// `homing serve`.
     pub serve: Serve,
+    /// Requests that two workers serve.
+    pub disagg: Disagg,
     /// `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
@@ -305,6 +308,7 @@ impl Config {
             },
             traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
+            disagg: Disagg::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
             workers: Vec::new(),

@@ -25,6 +25,7 @@
 pub mod checks;
 pub mod choices;
 pub mod config;
+pub mod disagg;
 pub mod discover;
 pub mod discovery;
 pub mod error;
@@ -44,14 +45,18 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::{CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch, role_name};
+pub use choices::{
+    CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect,
+    Switch, role_name,
+};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
+pub use disagg::{Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, Reader, colour, length_of, load, read_bounded, read_text};
-pub use mock::{Mock, MockEvents, MockFaults, MockTier};
+pub use mock::{Mock, MockEvents, MockFaults, MockKv, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use secret::{Secret, SecretText};
 pub use security::Security;

@@ -132,6 +132,8 @@ impl Trip {
             self.note(&worker, &booked, asked);
             match self.try_at(&worker, booked).await {
                 Tried::Answered(answer) => {
+                    // If it has to go on elsewhere, something else is sent there.
+                    self.sent = Bytes::new();
                     self.record.answered(match answer.body {
                         Arriving::Whole(_) => Form::Whole,
                         Arriving::Pieces { .. } => Form::Streamed,

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::problem::{Problem, json_answer};
 use crate::settings::Settings;
 use crate::{
-    completions, control, embeddings as embedding, messages as message, metrics, responses as response, sglang,
+    completions, control, embeddings as embedding, kv, messages as message, metrics, responses as response, sglang,
 };
 
 /// How long the body of a request may take to come.
@@ -124,13 +124,15 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/version", get(control::version))
         .route("/metrics", get(metrics::page))
         .route("/mock/faults", get(control::faults).post(control::set_faults))
-        .route("/mock/restart", post(control::restart));
+        .route("/mock/restart", post(control::restart))
+        .route("/mock/kv", get(kv::page));
     let own = match app.dialect() {
         MockDialect::Vllm => Router::new()
             .route("/v1/responses", post(responses))
             .route("/v1/responses/{id}", get(response::kept))
             .route("/v1/responses/{id}/cancel", post(response::kept))
             .route("/load", get(control::load))
+            .route("/server_info", get(kv::vllm_info))
             .route("/v1/messages", post(messages))
             .route("/reset_prefix_cache", post(control::reset_prefix_cache))
             .route("/kv_event_sources", get(control::kv_event_sources))
