@@ -1,7 +1,7 @@
 //! What matters of a rank as one half of a pair, or alone?
 
 use homing_disagg::choose::Prefiller;
-use homing_disagg::{Decoder, Serves, Traits, Whole};
+use homing_disagg::{Decoder, Serves, Staging, Traits, Whole};
 use homing_domain::{RankId, Role, Tokens};
 use homing_load::{Place, RankLoad};
 use homing_profile::{DecodeBatch, Millis, Time};
@@ -55,10 +55,10 @@ impl Core {
 
     pub(crate) fn decoder<'a>(
         &'a self,
-        now: Time,
-        question: &Question,
+        (now, question): (Time, &Question),
         (of, prediction): (&Candidate, &Prediction),
         in_time: bool,
+        staging: &Staging,
     ) -> Option<Decoder<'a>> {
         let (facts, rank) = self.known(of.place)?;
         let timing = self.load.timings().get(rank.kind())?;
@@ -79,7 +79,7 @@ impl Core {
             ready: Millis(prediction.space.max(rank.prompts_ahead(now).0)),
             step: Millis(rank.step_wait() + step),
             cached,
-            arriving: self.staging.on(of.rank).arriving,
+            arriving: staging.on(of.rank).arriving,
             traits: self.traits_of(of.place),
             labels: &facts.labels,
         })

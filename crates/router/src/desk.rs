@@ -217,6 +217,11 @@ impl Desk {
     }
 
     pub(crate) fn done(&mut self, now: Time, ticket: Ticket, ended: &Ended) -> Heard {
+        let only_prompt = self.live.get(&ticket).is_some_and(|live| live.kind.is_none());
+        if only_prompt && ended.end == End::Finished {
+            // A prompt alone ends with its first token, whether that was said or not.
+            self.prefill_done(now, ticket);
+        }
         let heard = self.core.load.end(ticket, ended.end, now);
         if let Some(live) = self.live.remove(&ticket) {
             self.learn(&live, ended);

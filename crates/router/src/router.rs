@@ -12,11 +12,11 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
 
 use crate::apart::Policies;
+use crate::carry;
 use crate::config::RouterConfig;
 use crate::core::{LookUp, Readers, Sight, Space};
 use crate::desk::Desk;
 use crate::guess::{CacheView, Guess};
-use crate::pair;
 use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};
 use crate::state::State;
 
@@ -36,6 +36,9 @@ pub enum RouterError {
     #[error("there is no rank {0}")]
     NoSuchRank(RankId),
 }
+
+/// The critical section.
+pub(crate) type Locked<'a> = MutexGuard<'a, Desk>;
 
 /// Routes the requests of one model at one block size. To be shared between threads.
 #[derive(Debug)]
@@ -284,7 +287,18 @@ impl Router {
             let desk = self.desk();
             let limits = (desk.start_within, Space::Counts);
             let considered = desk.core.consider_any(now, question, limits, sight)?;
-            Ok(pair::unbooked(&desk.core, question, considered))
+            Ok(carry::unbooked((&desk.core, &desk.core), question, considered))
+        })
+    }
+
+    /// Chooses and books without waiting for anything.
+    pub(crate) fn ask_at_once(&self, now: Time, question: &Question) -> Result<Routed, Turned> {
+        self.with_sight(now, |sight| {
+            self.readers.look_up(&question.keys, sight);
+            let mut desk = self.desk();
+            let limits = (desk.start_within, Space::Waived);
+            let considered = desk.core.consider_any(now, question, limits, sight)?;
+            desk.carry_out(now, question, considered, sight)
         })
     }
 
@@ -354,7 +368,7 @@ impl Router {
     }
 
     /// Lends room to decide in, and afterwards stores as guesses what was booked, without a lock on the desk.
-    fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
+    pub(crate) fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
         let mut sight = lock(&self.sights).pop().unwrap_or_default();
         let result = act(&mut sight);
         if !sight.booked.is_empty() {
@@ -370,7 +384,12 @@ impl Router {
         result
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    /// Asks the indexes.
+    pub(crate) fn look_up(&self, keys: &[BlockKey], sight: &mut Sight) {
+        self.readers.look_up(keys, sight);
+    }
+
+    pub(crate) fn desk(&self) -> Locked<'_> {
         lock(&self.desk)
     }
 
