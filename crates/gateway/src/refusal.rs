@@ -85,6 +85,7 @@ impl Refuse {
             )
             | Turned::NoSuchRank(_)
             | Turned::Unbookable(_)
+            | Turned::Loads { .. }
             | Turned::Expired(_) => (503, Some(SOON)),
         };
         Self {

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
+use homing_domain::{AdapterName, BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
 use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
-use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
+use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Ready, Refusal};
 
 use crate::config::RouterConfig;
 use crate::core::{LookUp, Readers, Sight, Space};
@@ -187,6 +187,21 @@ impl Router {
             for place in places {
                 desk.core.change(place, &mut change);
             }
+            desk.admit(now, &self.readers, sight);
+        });
+    }
+
+    /// Which workers may be chosen for an adapter although they do not have it, instead of what was said before: whoever is sent there is
+    /// told that it has to be loaded first.
+    pub fn set_openings(&self, now: Time, adapter: &AdapterName, openings: &[(WorkerId, Ready)]) {
+        self.with_sight(now, |sight| {
+            let mut desk = self.desk();
+            let places = |worker: WorkerId| desk.core.fleet.worker(worker).into_iter().flat_map(Bits::places);
+            let ready: Vec<(Place, Ready)> = openings
+                .iter()
+                .flat_map(|(worker, ready)| places(*worker).map(|place| (place, *ready)))
+                .collect();
+            desk.core.fleet.set_openings(adapter, ready);
             desk.admit(now, &self.readers, sight);
         });
     }
