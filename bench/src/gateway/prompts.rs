@@ -159,10 +159,7 @@ impl Speech {
             }
             text.push(' ');
         }
-        while !text.is_char_boundary(bytes) {
-            text.pop();
-        }
-        text.truncate(bytes);
+        text.truncate(text.floor_char_boundary(bytes));
         text
     }
 }
