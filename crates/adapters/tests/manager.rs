@@ -199,6 +199,30 @@ fn what_is_used_active_or_pinned_stays() {
 }
 
 #[test]
+fn who_waits_for_a_slot_gets_one_though_all_are_in_use() {
+    let mut manager = with(2, 1, 2);
+    manager.tick(at(0.0), 0.0);
+    settle(&mut manager, at(0.0));
+    manager.register(&name(9), "/y".into(), Pinned::No).unwrap();
+    for adapter in [0, 1, 1] {
+        assert_eq!(manager.enter(at(1.0), WorkerId(0), &name(adapter)), Entered::Ready);
+    }
+    manager.want(at(1.0), WorkerId(0), &name(9));
+    assert!(commands(&mut manager).is_empty());
+    assert_eq!(
+        manager.enter(at(1.1), WorkerId(0), &name(0)),
+        Entered::Absent,
+        "it gives way"
+    );
+    assert_eq!(manager.enter(at(1.1), WorkerId(0), &name(1)), Entered::Ready);
+    manager.leave(at(2.0), WorkerId(0), &name(0));
+    manager.tick(at(2.0), 0.0);
+    assert_eq!(settle(&mut manager, at(2.0)), 2);
+    assert_eq!(manager.finds(WorkerId(0), &name(9)), Entered::Ready);
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Absent);
+}
+
+#[test]
 fn an_old_listing_does_not_undo_what_was_done_since() {
     let mut manager = with(1, 1, 2);
     manager.tick(at(1.0), 0.0);

@@ -11,6 +11,7 @@ use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
 use homing_feed::FeedConfig;
 use homing_index::Copies;
 
+use crate::adapters::AdapterLimits;
 use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
@@ -55,6 +56,8 @@ pub struct Config {
     pub traces: Traces,
     /// `homing serve`.
     pub serve: Serve,
+    /// Where adapters are put.
+    pub adapters: AdapterLimits,
     /// `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
@@ -305,6 +308,7 @@ impl Config {
             },
             traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
+            adapters: AdapterLimits::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
             workers: Vec::new(),

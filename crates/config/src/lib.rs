@@ -22,7 +22,8 @@
 //! - [`secret`]: what is only for some to know; [`keys`]: the file of API keys; [`security`]: who may ask `homing serve`, and how;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
-pub mod checks;
+pub mod adapters;
+mod checks;
 pub mod choices;
 pub mod config;
 pub mod discover;
@@ -44,7 +45,11 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
-pub use choices::{CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch, role_name};
+pub use adapters::AdapterLimits;
+pub use choices::{
+    AdapterMethod, AdapterMode, CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch,
+    role_name,
+};
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};

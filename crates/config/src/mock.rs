@@ -68,6 +68,8 @@ pub struct Mock {
     pub lora_updating: Switch,
     /// How much longer a step takes that loads one.
     pub lora_load: Duration,
+    /// How long it takes to load one by request.
+    pub lora_fetch: Duration,
     /// Events.
     pub events: MockEvents,
     /// The gateway that it tells of itself, as it was written; `None` where it tells nobody.
@@ -175,6 +177,7 @@ impl Mock {
             max_loras: small(KnobId::MockMaxLoras),
             lora_updating: switch(value, KnobId::MockLoraUpdating),
             lora_load: time(value, KnobId::MockLoraLoad),
+            lora_fetch: time(value, KnobId::MockLoraFetch),
             events: MockEvents::build(value),
             register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
             register_token: secret(value, KnobId::MockRegisterToken),

@@ -118,10 +118,12 @@ impl Trip {
     /// Tries until an answer begins, or nothing is left to try.
     pub(crate) async fn begin(&mut self) -> Result<Answer, NoAnswer> {
         let mut failed: Option<Failed> = None;
+        self.lane.adapter_asked(&self.question);
         loop {
             let asked = Instant::now();
-            let booked = match self.lane.route(self.question.clone()).await {
+            let mut booked = match self.lane.route(self.question.clone()).await {
                 Ok(booked) => booked,
+                Err(Turned::Loads { adapter, rank, .. }) if self.await_adapter(rank.worker, &adapter).await => continue,
                 Err(turned) => return Err(self.nowhere(failed, &turned)),
             };
             let Some(worker) = self.gateway.table.load().workers.get(&booked.rank().worker).cloned() else {
@@ -129,6 +131,11 @@ impl Trip {
                 self.question.wanted.tried.push(booked.rank().worker);
                 continue;
             };
+            match self.lane.adapter_enter(worker.id, self.question.adapter.as_ref()) {
+                Ok(inside) => booked.inside = inside,
+                // It went between the decision and now.
+                Err(_) => continue,
+            }
             self.note(&worker, &booked, asked);
             match self.try_at(&worker, booked).await {
                 Tried::Answered(answer) => {

@@ -12,6 +12,7 @@
 //!
 //! **Invariant:** every queue has a bound, and no request makes it panic.
 
+mod adapters;
 mod app;
 mod ask;
 mod clock;

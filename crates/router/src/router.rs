@@ -261,6 +261,11 @@ impl Router {
         self.desk().effects.pop_front()
     }
 
+    /// The share of ranks that were busy lately, from 0 to 1.
+    pub fn utilisation(&self, now: Time) -> f64 {
+        self.desk().core.load.utilisation(now)
+    }
+
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.desk().queue.len()

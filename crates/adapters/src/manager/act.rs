@@ -139,13 +139,44 @@ impl Manager {
             return;
         }
         if self.free(worker) > 0 {
+            self.giving_way.remove(&worker);
             self.start(now, worker, adapter, Kind::Load);
         } else if let Some(victim) = self.victim(now, worker, need) {
             if let Some(places) = self.plan.get_mut(&victim) {
                 places.remove(&worker);
             }
             self.start(now, worker, &victim, Kind::Unload);
+        } else if need == Need::Asked {
+            self.make_way(worker, now);
         }
+    }
+
+    /// Where everybody is in use and somebody waits, the least used takes no new requests until it can go: otherwise who waits could wait
+    /// for ever.
+    fn make_way(&mut self, worker: WorkerId, now: Time) {
+        if self.giving_way.contains_key(&worker) || !self.is_waited_for(worker) {
+            return;
+        }
+        let requests = |adapter: &AdapterName| {
+            let used = self.used.get(&(worker, adapter.clone()));
+            used.map_or(0, |used| used.requests)
+        };
+        let may_go = |adapter: &AdapterName| {
+            let entry = self.catalogue.get(adapter);
+            let kept = entry.is_none_or(|entry| entry.source.is_none() || entry.pinned == Pinned::Yes);
+            !kept && !self.is_expected(worker, adapter, now)
+        };
+        let all = self.residency.on_worker(worker).into_iter();
+        let least = all
+            .filter(may_go)
+            .min_by_key(|adapter| (requests(adapter), adapter.clone()));
+        if let Some(least) = least {
+            self.giving_way.insert(worker, least);
+        }
+    }
+
+    fn is_waited_for(&self, worker: WorkerId) -> bool {
+        self.wanted.iter().any(|wanted| wanted.worker == worker)
     }
 
     /// Free slots of a worker: of the rank with the fewest.
@@ -186,7 +217,13 @@ impl Manager {
         let mut ranks = self.residency.ranks_of(worker);
         let active = ranks.any(|rank| self.residency.is_active(rank, adapter));
         let stuck = self.stuck.get(&pair).is_some_and(|until| *until > now);
-        !used && !active && !stuck && !self.is_wanted(worker, adapter)
+        !used && !active && !stuck && !self.is_expected(worker, adapter, now)
+    }
+
+    /// Whether requests wait for it there, or did so a moment ago.
+    fn is_expected(&self, worker: WorkerId, adapter: &AdapterName, now: Time) -> bool {
+        let fresh = self.fresh.get(&(worker, adapter.clone()));
+        fresh.is_some_and(|until| *until > now) || self.is_wanted(worker, adapter)
     }
 
     fn start(&mut self, now: Time, worker: WorkerId, adapter: &AdapterName, kind: Kind) {

@@ -11,6 +11,9 @@ use super::{Counts, Entry, Failure, Job, JobId, Kind, Manager, Origin, Pair};
 /// How much of what a load took counts for what the next is expected to take.
 const LEARN: f64 = 0.2;
 
+/// For so long an adapter that requests waited for stays, whoever else wants its slot: they are decided about anew.
+const GRACE: Millis = Millis(1_000.0);
+
 impl Manager {
     /// A worker lists all adapters that it serves, and from where they came if it says so. It was asked at `asked`: what changed by
     /// our commands since then is known better.
@@ -96,6 +99,9 @@ impl Manager {
                     self.residency.add(*rank, &job.adapter);
                 });
                 self.failures.remove(&pair);
+                if self.is_wanted(job.worker, &job.adapter) {
+                    self.fresh.insert(pair.clone(), now + GRACE);
+                }
                 self.not_wanted(job.worker, &job.adapter);
                 self.used.entry(pair).or_default().last = now;
                 let took = now.since(job.since).0;

@@ -249,6 +249,10 @@ pub struct Manager {
     stuck: BTreeMap<Pair, Time>,
     /// Pairs that requests wait for, the oldest first.
     wanted: VecDeque<Waited>,
+    /// Adapters that take no new requests on a worker, because others wait for their slot and nobody there is idle.
+    giving_way: BTreeMap<WorkerId, AdapterName>,
+    /// What was loaded for requests that wait stays until then, so that they find it.
+    fresh: BTreeMap<Pair, Time>,
     /// When a pair last changed by a command of ours: what engines said before that is old.
     changed: BTreeMap<Pair, Time>,
     plan: Plan,
@@ -273,6 +277,8 @@ impl Manager {
             failures: BTreeMap::new(),
             stuck: BTreeMap::new(),
             wanted: VecDeque::new(),
+            giving_way: BTreeMap::new(),
+            fresh: BTreeMap::new(),
             changed: BTreeMap::new(),
             plan: Plan::new(),
             steady: Steady::default(),
@@ -301,6 +307,8 @@ impl Manager {
         self.commands.retain(|command| command.worker != worker);
         self.failures.retain(|(of, _), _| *of != worker);
         self.stuck.retain(|(of, _), _| *of != worker);
+        self.giving_way.remove(&worker);
+        self.fresh.retain(|(of, _), _| *of != worker);
         self.changed.retain(|(of, _), _| *of != worker);
         self.used.retain(|(of, _), _| *of != worker);
         self.wanted.retain(|wanted| wanted.worker != worker);
@@ -405,6 +413,10 @@ impl Manager {
     pub fn tick(&mut self, now: Time, busy: f64) {
         self.time_out(now);
         self.wanted.retain(|wanted| wanted.until > now);
+        self.fresh.retain(|_, until| *until > now);
+        let wanted = &self.wanted;
+        self.giving_way
+            .retain(|worker, _| wanted.iter().any(|wanted| wanted.worker == *worker));
         if now >= self.next_round {
             self.next_round = now + self.config.round;
             self.demand.round(now);

@@ -64,10 +64,12 @@ impl Manager {
         on.filter(|worker| !self.is_leaving(*worker, adapter)).collect()
     }
 
-    /// Whether a worker is told to unload an adapter, or was and may do it yet.
+    /// Whether a worker is told to unload an adapter, or was and may do it yet, or is about to be.
     pub(super) fn is_leaving(&self, worker: WorkerId, adapter: &AdapterName) -> bool {
         let unloads = |job: &super::Job| job.kind == Kind::Unload && job.worker == worker && job.adapter == *adapter;
-        self.jobs.values().any(unloads) || self.stuck.contains_key(&(worker, adapter.clone()))
+        self.jobs.values().any(unloads)
+            || self.stuck.contains_key(&(worker, adapter.clone()))
+            || self.giving_way.get(&worker) == Some(adapter)
     }
 
     /// The adapters of a worker that it is not about to lose.
@@ -125,7 +127,13 @@ impl Manager {
                 && self.may_load(now, worker, adapter)
                 && (self.free(worker) > 0 || self.victim(now, worker, need).is_some())
         };
-        let found = order.into_iter().map(|at| sites[at].worker).find(|worker| can(*worker));
+        let mut workers = order.iter().map(|at| &sites[*at]);
+        let found = workers.clone().find(|site| can(site.worker)).or_else(|| {
+            // Everybody is in use everywhere: one of them gives way if it is asked for.
+            let nobody = serving.is_empty();
+            workers.find(|site| nobody && site.slots > 0 && self.may_load(now, site.worker, adapter))
+        });
+        let found = found.map(|site| site.worker);
         let opening = |worker| Opening {
             worker,
             when: When::Asked(self.load_time),
