@@ -455,10 +455,10 @@ knobs! {
     AdaptersAtOnce = "adapters.at-once", "8", Kind::Count(Unit::Number, 1..=4096);
 
     /// How long a load may take. One that takes longer has failed.
-    AdaptersLoadTimeout = "adapters.load-timeout", "60s", Kind::Time(10..=HOUR);
+    AdaptersLoadTimeout = "adapters.load-within", "60s", Kind::Time(10..=HOUR);
 
     /// How long an unload may take.
-    AdaptersUnloadTimeout = "adapters.unload-timeout", "10s", Kind::Time(10..=HOUR);
+    AdaptersUnloadTimeout = "adapters.unload-within", "10s", Kind::Time(10..=HOUR);
 
     /// How long a load is expected to take before one was seen.
     AdaptersExpectedLoad = "adapters.expected-load", "500ms", Kind::Time(0..=HOUR);
