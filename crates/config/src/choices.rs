@@ -113,6 +113,28 @@ choice!(
 );
 
 choice!(
+    /// What `homing serve` does with LoRA adapters.
+    AdapterMode {
+        /// It shows where they are. Any worker of the model is sent any of them, and loads what it lacks by itself.
+        Observe = "observe",
+        /// It sends requests to workers that have them.
+        Route = "route",
+        /// It also loads and unloads them, so that they are where they are wanted.
+        Manage = "manage",
+    }
+);
+
+choice!(
+    /// How adapters are given to workers.
+    AdapterMethod {
+        /// By names: each has a home to which it returns.
+        Rendezvous = "rendezvous",
+        /// So that the least is moved.
+        MinCost = "min-cost",
+    }
+);
+
+choice!(
     /// Which engine `homing mock` pretends to be.
     MockDialect {
         /// vLLM.

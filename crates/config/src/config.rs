@@ -11,6 +11,7 @@ use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
 use homing_feed::FeedConfig;
 use homing_index::Copies;
 
+use crate::adapters::AdapterLimits;
 use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
 use crate::disagg::Disagg;
 use crate::discover::Discover;
@@ -58,6 +59,8 @@ pub struct Config {
     pub serve: Serve,
     /// Requests that two workers serve.
     pub disagg: Disagg,
+    /// Where adapters are put.
+    pub adapters: AdapterLimits,
     /// `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
@@ -309,6 +312,7 @@ impl Config {
             traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
             disagg: Disagg::build(&value),
+            adapters: AdapterLimits::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
             workers: Vec::new(),

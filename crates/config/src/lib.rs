@@ -22,7 +22,8 @@
 //! - [`secret`]: what is only for some to know; [`keys`]: the file of API keys; [`security`]: who may ask `homing serve`, and how;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
-pub mod checks;
+pub mod adapters;
+mod checks;
 pub mod choices;
 pub mod config;
 pub mod disagg;
@@ -45,9 +46,10 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
+pub use adapters::AdapterLimits;
 pub use choices::{
-    CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel,
-    MockDialect, Switch, role_name,
+    AdapterMethod, AdapterMode, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector,
+    KvLoadFailure, LogFormat, LogLevel, MockDialect, Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
 pub use disagg::{BadTopology, Disagg, TopologyRule};

@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector, KvLoadFailure,
-    LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
+    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -364,6 +364,9 @@ knobs! {
     /// What is done when a worker comes to find out whether it is set up well. `homing status` shows what was found.
     ServeCheckWorkers = "serve.check-workers", "quiet", Kind::Choice(CheckWorkers::CHOICES);
 
+    /// What is done with LoRA adapters.
+    ServeAdapters = "serve.adapters", "route", Kind::Choice(AdapterMode::CHOICES);
+
     /// How long a request may be. A longer one is refused.
     ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
 
@@ -471,6 +474,45 @@ knobs! {
     /// How fast KV travels to or from a worker, in gigabits per second; 0 if that is not known, and then it counts for nothing.
     DisaggLink = "disagg.link-gbps", "100", Kind::Ratio(0.0..=1_000_000.0);
 
+    /// How adapters are given to workers.
+    AdaptersMethod = "adapters.method", "rendezvous", Kind::Choice(AdapterMethod::CHOICES);
+
+    /// How many adapters a rank takes whose engine does not say it.
+    AdaptersSlots = "adapters.slots", "4", Kind::Count(Unit::Number, 0..=4096);
+
+    /// How often it is worked out where adapters should be.
+    AdaptersRound = "adapters.round", "3s", Kind::Time(100..=HOUR);
+
+    /// How far back requests count for how much an adapter is wanted.
+    AdaptersWindow = "adapters.window", "60s", Kind::Time(1_000..=24 * HOUR);
+
+    /// How many times its share of the busy workers an adapter gets.
+    AdaptersHeadroom = "adapters.headroom", "1.5", Kind::Ratio(0.1..=100.0);
+
+    /// For how many rounds an adapter must have been on too many workers before it may be on fewer.
+    AdaptersDownRounds = "adapters.down-rounds", "5", Kind::Count(Unit::Number, 1..=1000);
+
+    /// How many adapters are loaded or unloaded at once, in all; on one worker it is one.
+    AdaptersAtOnce = "adapters.at-once", "8", Kind::Count(Unit::Number, 1..=4096);
+
+    /// How long a load may take. One that takes longer has failed.
+    AdaptersLoadTimeout = "adapters.load-within", "60s", Kind::Time(10..=HOUR);
+
+    /// How long an unload may take.
+    AdaptersUnloadTimeout = "adapters.unload-within", "10s", Kind::Time(10..=HOUR);
+
+    /// How long a load is expected to take before one was seen.
+    AdaptersExpectedLoad = "adapters.expected-load", "500ms", Kind::Time(0..=HOUR);
+
+    /// How often a load is tried on a worker before it is left alone for `adapters.backoff-most`.
+    AdaptersTries = "adapters.tries", "3", Kind::Count(Unit::Number, 1..=100);
+
+    /// The pause after a load failed; it doubles with each failure.
+    AdaptersBackoff = "adapters.backoff", "1s", Kind::Time(10..=HOUR);
+
+    /// The longest such pause.
+    AdaptersBackoffMost = "adapters.backoff-most", "300s", Kind::Time(10..=24 * HOUR);
+
     /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
     DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);
 
@@ -576,6 +618,9 @@ knobs! {
 
     /// How much longer a step takes that uses an adapter which is not on the device.
     MockLoraLoad = "mock.lora-load", "50ms", Kind::Time(0..=HOUR);
+
+    /// How long it takes to load an adapter that is asked for by name and path, one after the other. Requests go on meanwhile.
+    MockLoraFetch = "mock.lora-fetch", "0s", Kind::Time(0..=HOUR);
 
     /// Where KV events are published: `tcp://HOST:PORT`, `ipc://PATH` or `none`. Each further rank takes the next port.
     MockEvents = "mock.events", "none", Kind::Name;

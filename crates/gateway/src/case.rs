@@ -152,7 +152,7 @@ impl Case<'_> {
             return made.unwrap_or_else(|_| Known::nothing(size, Some("the tokenizer panicked".to_owned())));
         }
         let unknown = |why: &str| Known::nothing(body.len(), Some(why.to_owned()));
-        let Some(question) = tokens::question(self.ask, body, self.model) else {
+        let Some(question) = tokens::question(self.ask, body, base) else {
             return unknown("there is no tokenizer here, and no worker tokenizes this kind of request");
         };
         let Some(worker) = worker else {

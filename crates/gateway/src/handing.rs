@@ -122,6 +122,7 @@ impl Handing {
             phase,
             client: Some(tell),
         };
+        trip.lane.adapter_asked(&trip.question);
         tokio::spawn(handing.run());
         let begun = told.await;
         begun.unwrap_or_else(|_| Begun::Nothing(NoAnswer::Refused(Refuse::unavailable("the request was given up"))))
@@ -248,8 +249,12 @@ impl Handing {
             }
         };
         let meets = matches!(means, Means::Rendezvous(_));
+        // Its adapter stays where it is as long as it is used.
+        let inside = self.lane.adapter_enter(worker.id, self.question.adapter.as_ref());
         self.under(leg, (turn, LegKind::Prefill, meets), this, async move {
-            Came::Prefilled(leg, way.try_at(&worker, None, rank).await)
+            let tried = way.try_at(&worker, None, rank).await;
+            drop(inside);
+            Came::Prefilled(leg, tried)
         });
     }
 
@@ -285,10 +290,12 @@ impl Handing {
             half.moving(rank);
         }
         let asked = self.asked.get(&turn).copied().unwrap_or_else(Instant::now);
-        let Some(booked) = self.seats.remove(&turn) else {
+        let Some(mut booked) = self.seats.remove(&turn) else {
             let (reach, words) = (Reach::Refused, "its place was given away".to_owned());
             return self.tell(Input::DecodeFailed { leg, reach, words });
         };
+        let inside = self.lane.adapter_enter(worker.id, self.question.adapter.as_ref());
+        booked.inside = inside.ok().flatten();
         let this = Try::new(&worker, part, &booked, asked);
         timing::routed(
             &self.way.gateway,

@@ -13,16 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use homing_disagg::{Changed, Fate, Hold, Pool, PoolPhase, Require, Staged};
-use homing_domain::{RankId, RequestId, Role, Tokens, WorkerId};
+use homing_domain::{AdapterName, RankId, RequestId, Role, Tokens, WorkerId};
 use homing_keeper::{Keeper, Standing, Subject};
 use homing_load::{End, Ticket};
 use homing_profile::{Millis, Time};
 use homing_router::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Router, RouterError, Turned, Verdict};
 use homing_scheduler::queue::Refused;
-use homing_scheduler::{Decision, RankFacts, Refusal};
+use homing_scheduler::{Decision, RankFacts, Ready, Refusal};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::adapters::{Inside, Shelf};
 use crate::clock::Clock;
 
 type Told = Result<Booked, Turned>;
@@ -33,6 +34,8 @@ pub(crate) struct Lane {
     pub(crate) subject: Subject,
     pub(crate) router: Router,
     pub(crate) keeper: Keeper,
+    /// Its adapters.
+    pub(crate) shelf: Shelf,
     clock: Clock,
     waiting: Mutex<FxHashMap<RequestId, oneshot::Sender<Told>>>,
     /// What was last said of the views.
@@ -53,13 +56,14 @@ impl Lane {
         subject: Subject,
         router: Router,
         keeper: Keeper,
-        clock: Clock,
-        (doubts, lease): (mpsc::Sender<RankId>, Millis),
+        shelf: Shelf,
+        (clock, doubts, lease): (Clock, mpsc::Sender<RankId>, Millis),
     ) -> Self {
         Self {
             subject,
             router,
             keeper,
+            shelf,
             clock,
             waiting: Mutex::default(),
             standing: Mutex::default(),
@@ -118,6 +122,22 @@ impl Lane {
 
     /// Where a request goes; ready when it may go there. Dropping the future gives up.
     pub(crate) async fn route(self: &Arc<Self>, question: Question) -> Told {
+        let Some(adapter) = question.adapter.clone().filter(|_| self.shelf.manages()) else {
+            return self.route_once(question).await;
+        };
+        let mut answer = self.route_once(question.clone()).await;
+        if let Err(Turned::Nowhere(_)) = &answer {
+            // What the router knows of an adapter may be older than what is so.
+            self.adapter_looked_at(&adapter);
+            answer = self.route_once(question).await;
+        }
+        if let Err(Turned::Loads { adapter, rank, .. }) = &answer {
+            self.adapter_wanted(rank.worker, adapter);
+        }
+        answer
+    }
+
+    async fn route_once(self: &Arc<Self>, question: Question) -> Told {
         let id = question.id.clone();
         let (tell, told) = oneshot::channel();
         // Before the question, because somebody else may carry out the answer.
@@ -187,6 +207,12 @@ impl Lane {
     /// Something is known of a worker that was not.
     pub(crate) fn worker_changed(self: &Arc<Self>, worker: WorkerId, change: impl FnMut(&mut RankFacts)) {
         self.router.worker_changed(self.now(), worker, change);
+        self.settle();
+    }
+
+    /// Which workers may be chosen for an adapter that they do not have.
+    pub(crate) fn open(self: &Arc<Self>, adapter: &AdapterName, openings: &[(WorkerId, Ready)]) {
+        self.router.set_openings(self.now(), adapter, openings);
         self.settle();
     }
 
@@ -277,6 +303,8 @@ pub(crate) struct Booked {
     pub(crate) half: Option<Half>,
     first: bool,
     told: u32,
+    /// Keeps its adapter where it is.
+    pub(crate) inside: Option<Inside>,
     /// What it took to decide, when it was asked for.
     pub(crate) took: Deciding,
 }
@@ -308,6 +336,7 @@ impl Booked {
             half,
             first: false,
             told: 0,
+            inside: None,
             took: Deciding::default(),
         }
     }

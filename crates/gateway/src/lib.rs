@@ -17,6 +17,7 @@
 //! Decisions are made by `homing-router`.
 
 mod account;
+mod adapters;
 mod admin;
 mod advice;
 mod allowance;

@@ -11,6 +11,7 @@ use homing_scheduler::Decision;
 use homing_telemetry::trace::Context;
 use serde_json::{Value, json};
 
+use crate::adapters::LoadWait;
 use crate::spans::{Form, Traced};
 
 /// What is known of a request when it was decided.
@@ -50,6 +51,8 @@ pub(crate) struct Parts {
 pub(crate) struct Told {
     /// Each try: where, why there, and what came of it.
     pub(crate) tries: Vec<Try>,
+    /// Each load of its adapter that it waited for.
+    pub(crate) loads: Vec<LoadWait>,
     pub(crate) status: Option<u16>,
     /// The end of it, in a word.
     pub(crate) end: Option<&'static str>,
@@ -225,6 +228,7 @@ impl Record {
             "output_tokens": told.output_tokens,
             "first_token_ms": told.first_token_ms,
             "took_ms": told.took_ms,
+            "waited_for_loads": told.loads.iter().map(LoadWait::json).collect::<Vec<_>>(),
             "tries": tries,
         })
     }

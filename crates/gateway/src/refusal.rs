@@ -87,6 +87,7 @@ impl Refuse {
             | Turned::Apart(_)
             | Turned::NoSuchRank(_)
             | Turned::Unbookable(_)
+            | Turned::Loads { .. }
             | Turned::Expired(_) => (503, Some(SOON)),
         };
         Self {

@@ -23,7 +23,6 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::admin;
 use crate::advice::{self, Advice};
 use crate::asking::Asking;
 use crate::budget::Budget;
@@ -42,6 +41,7 @@ use crate::settings;
 use crate::shard::{Ending, Shards};
 use crate::steward::{Begin, Steward, StewardError};
 use crate::tokens::{Prompters, TokenizerError};
+use crate::{adapters, admin};
 
 /// Connections of operators at once.
 const ADMIN_CONNECTIONS: usize = 256;
@@ -226,6 +226,7 @@ impl Service {
         };
         let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
         let doors = Doors::new(&config, &renewal, &metrics);
+        let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
             config: config.clone(),
             timing,
@@ -236,6 +237,7 @@ impl Service {
             watchers,
             trust,
             spoken,
+            orders,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -245,7 +247,9 @@ impl Service {
             threads => threads as usize,
         };
         let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
-        let routes = admin::routes(gateway.clone()).merge(registrations.router());
+        let routes = admin::routes(gateway.clone())
+            .merge(adapters::routes(gateway.clone(), order))
+            .merge(registrations.router());
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),

@@ -75,10 +75,12 @@ impl Trip {
             }
         }
         let mut failed: Option<Failed> = None;
+        self.lane.adapter_asked(&self.question);
         loop {
             let asked = Instant::now();
-            let booked = match self.lane.route(self.question.clone()).await {
+            let mut booked = match self.lane.route(self.question.clone()).await {
                 Ok(booked) => booked,
+                Err(Turned::Loads { adapter, rank, .. }) if self.await_adapter(rank.worker, &adapter).await => continue,
                 Err(turned) => return Err(self.nowhere(failed, &turned)),
             };
             let Some(worker) = self
@@ -95,6 +97,11 @@ impl Trip {
                 continue;
             };
             let rank = booked.rank();
+            match self.lane.adapter_enter(worker.id, self.question.adapter.as_ref()) {
+                Ok(inside) => booked.inside = inside,
+                // It went between the decision and now.
+                Err(_) => continue,
+            }
             self.note(&worker, &booked, asked);
             match self.way.try_at(&worker, Some(booked), rank).await {
                 Tried::Answered(answer) => {

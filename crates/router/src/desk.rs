@@ -105,6 +105,17 @@ impl Desk {
         sight: &mut Sight,
     ) -> Result<Routed, Turned> {
         let chosen = decision.chosen;
+        if let Some(adapter) = &question.adapter
+            && let Some(ready) = self.core.fleet.opening(Some(adapter), chosen.place)
+        {
+            // Nothing is booked for as long as nothing can be computed: the rank is free for others meanwhile.
+            self.core.fleet.begin_load(adapter, chosen.rank.worker, now);
+            return Err(Turned::Loads {
+                adapter: adapter.clone(),
+                rank: chosen.rank,
+                wait: ready.wait(now),
+            });
+        }
         let spared = self.core.spared(question.prompt, chosen.depths.spared());
         let cached = self.core.spared(question.prompt, chosen.depths.anywhere());
         let ticket = match question.overrides.keep {

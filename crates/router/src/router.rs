@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use homing_disagg::{Fate, Hold, Staged, Traits};
-use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
+use homing_domain::{AdapterName, BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
 use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
-use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
+use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Ready, Refusal};
 
 use crate::apart::Policies;
 use crate::carry;
@@ -207,6 +207,21 @@ impl Router {
         });
     }
 
+    /// Which workers may be chosen for an adapter although they do not have it, instead of what was said before: whoever is sent there is
+    /// told that it has to be loaded first.
+    pub fn set_openings(&self, now: Time, adapter: &AdapterName, openings: &[(WorkerId, Ready)]) {
+        self.with_sight(now, |sight| {
+            let mut desk = self.desk();
+            let places = |worker: WorkerId| desk.core.fleet.worker(worker).into_iter().flat_map(Bits::places);
+            let ready: Vec<(Place, Ready)> = openings
+                .iter()
+                .flat_map(|(worker, ready)| places(*worker).map(|place| (place, *ready)))
+                .collect();
+            desk.core.fleet.set_openings(adapter, ready);
+            desk.admit(now, &self.readers, sight);
+        });
+    }
+
     /// A rank went, and what was booked there with it. Returns how many bookings that were.
     pub fn rank_gone(&self, now: Time, rank: RankId) -> usize {
         let mut guess = self.guess();
@@ -260,6 +275,11 @@ impl Router {
     /// The next thing to be done outside.
     pub fn next_effect(&self) -> Option<Effect> {
         self.desk().effects.pop_front()
+    }
+
+    /// The share of ranks that were busy lately, from 0 to 1.
+    pub fn utilisation(&self, now: Time) -> f64 {
+        self.desk().core.load.utilisation(now)
     }
 
     /// Requests that wait.

@@ -132,6 +132,9 @@ impl Scheduler {
         if room.eligible.is_empty() {
             return Err(nobody(ask, excluded));
         }
+        if !self.policy.weighs_loads() {
+            Self::drop_openings(view, ask, room, &mut excluded);
+        }
         room.places = view.load.ranks().len().max(view.fleet.places());
         room.busy = view.load.utilisation(view.now);
         let mut chosen = self.choose(view, ask, draw, room)?;
@@ -155,6 +158,20 @@ impl Scheduler {
     /// The rank at a place is gone: policies with a memory forget it.
     pub fn rank_gone(&mut self, place: Place) {
         self.policy.rank_gone(place);
+    }
+
+    /// Takes out who would have to load the adapter first, if anybody is left then.
+    fn drop_openings(view: &View<'_>, ask: &Ask<'_>, room: &mut Room, excluded: &mut Excluded) {
+        room.held.reset();
+        view.fleet
+            .openings(ask.adapter)
+            .filter(|place| room.eligible.has(*place))
+            .for_each(|place| room.held.set(place));
+        let held = room.held.count();
+        if held > 0 && held < room.eligible.count() {
+            room.eligible.drop_all(&room.held);
+            excluded.add(Reason::NoAdapter, held);
+        }
     }
 
     fn choose(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Place, Refusal> {

@@ -67,6 +67,20 @@ label!(
 );
 
 label!(
+    /// What came of a load or an unload of an adapter.
+    AdapterMove = "move" {
+        /// It was loaded.
+        Loaded = "loaded",
+        /// It was to be loaded and was not.
+        LoadFailed = "load_failed",
+        /// It was unloaded.
+        Unloaded = "unloaded",
+        /// It was to be unloaded and was not.
+        UnloadFailed = "unload_failed",
+    }
+);
+
+label!(
     /// How much a finding about a worker matters.
     FoundSeverity = "severity" {
         /// Nothing is wrong.

@@ -174,6 +174,7 @@ mod tests {
 
     fn facts() -> Facts {
         let model = |name: &str, parent: Option<&str>| Model {
+            root: None,
             name: name.to_owned(),
             parent: parent.map(str::to_owned),
             max_len: None,

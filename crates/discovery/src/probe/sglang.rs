@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::vllm::near;
-use super::{Asked, Facts, MAX_RANKS, kept};
+use super::{Asked, Facts, MAX_RANKS, MAX_SLOTS, kept};
 use crate::ask::AskError;
 
 const NOT_SAID: &str = "its /server_info does not say it";
@@ -33,6 +33,13 @@ struct Info {
     disaggregation_mode: Option<String>,
     #[serde(deserialize_with = "lenient")]
     disaggregation_bootstrap_port: Option<u16>,
+    /// Adapters in memory, where there is a limit, and in one batch.
+    #[serde(deserialize_with = "lenient")]
+    max_loaded_loras: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
+    max_loras_per_batch: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
+    enable_lora: Option<bool>,
     /// Absent before 0.5.13; null where nothing is published.
     #[serde(deserialize_with = "present")]
     kv_events: Option<Value>,
@@ -97,6 +104,14 @@ impl Facts {
         };
         let meets = self.role == Some(Role::Prefill);
         self.bootstrap = info.disaggregation_bootstrap_port.filter(|port| meets && *port > 0);
+        let slots = info
+            .max_loaded_loras
+            .or(info.max_loras_per_batch)
+            .filter(|slots| *slots <= MAX_SLOTS);
+        self.adapter_slots = match info.enable_lora {
+            Some(false) => Some(0),
+            _ => slots,
+        };
         let missing = [
             ("version", self.version.is_none()),
             ("block_size", self.block_size.is_none()),

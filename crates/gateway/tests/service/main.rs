@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
+mod adapters;
 mod advice;
 mod apart;
 mod clients;

@@ -1,5 +1,6 @@
 //! What a router does with requests, ranks and time.
 
+mod adapters;
 mod conservation;
 mod pairs;
 mod pairs_kept;
