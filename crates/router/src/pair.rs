@@ -14,7 +14,7 @@ use homing_domain::{Blocks, Role, Tokens};
 use homing_load::RankLoad;
 use homing_profile::{Millis, Time};
 use homing_scheduler::fleet::Excluded;
-use homing_scheduler::{Among, Bits, Candidate, Decision, Draw, Phase, Refusal, View, Weighed};
+use homing_scheduler::{Among, Bits, Busy, Candidate, Decision, Draw, Phase, Refusal, View, Weighed};
 
 use crate::apart::{Apart, Naming};
 use crate::core::{Considered, Core, Sight, Space};
@@ -148,31 +148,14 @@ impl Core {
         };
         // Where there are no pairs, decisions are as ever.
         let busy = if self.halves.is_empty() {
-            self.load.utilisation(now)
+            Busy::Lately
         } else {
-            self.busy_share(only, part.phase)
+            Busy::AtPresent
         };
         let draw = self.draw();
         let scheduler = self.scheduler(part.phase);
         let among = Among { only, most, busy };
         self.with_ask(part, |ask| scheduler.weigh(&view, ask, draw, room, among))
-    }
-
-    /// The share of a pool's ranks that have prompts to compute: ranks that only decode do not make a prefill pool less busy.
-    fn busy_share(&self, only: &Bits, phase: Phase) -> f64 {
-        let (mut ranks, mut busy) = (0_u32, 0_u32);
-        for (place, rank) in self.load.places().filter(|(place, _)| only.has(*place)) {
-            let role = self.fleet.facts(place).map(|facts| facts.role);
-            let counts = role.is_some_and(|role| match phase {
-                Phase::Prefill => role.prefills(),
-                Phase::Whole | Phase::Decode | Phase::Alone => role.decodes(),
-            });
-            if counts {
-                ranks += 1;
-                busy += u32::from(rank.pending_tokens() > 0);
-            }
-        }
-        f64::from(busy) / f64::from(ranks.max(1))
     }
 
     pub(crate) fn prompt_blocks(&self, prompt: Tokens) -> Blocks {

@@ -44,7 +44,7 @@ pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Read
 pub use overlap::{Depths, Overlap};
 pub use policy::predict::Prediction;
 pub use policy::{Costs, Policy, Scene};
-pub use scheduler::{Among, Room, Scheduler, View, Weighed};
+pub use scheduler::{Among, Busy, Room, Scheduler, View, Weighed};
 
 /// The examples of the page on policies are compiled.
 #[cfg(doctest)]

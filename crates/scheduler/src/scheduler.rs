@@ -53,8 +53,17 @@ pub struct Among<'a> {
     pub only: &'a Bits,
     /// At most so many, and one at least.
     pub most: usize,
-    /// How busy these have been, from 0 to 1.
-    pub busy: f64,
+    /// How busy those are taken to be.
+    pub busy: Busy,
+}
+
+/// How busy ranks are taken to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// As all ranks have been lately.
+    Lately,
+    /// As those who may serve are at present: a pool of its own is not less busy because others have nothing to compute.
+    AtPresent,
 }
 
 /// Candidates with what is predicted of them.
@@ -279,7 +288,10 @@ impl Scheduler {
     ) -> Result<Weighed, Refusal> {
         let mut excluded = view.fleet.filter(ask, &mut room.eligible);
         excluded.add(Reason::OtherRole, room.eligible.keep(Some(among.only)));
-        room.busy = among.busy;
+        room.busy = match among.busy {
+            Busy::Lately => view.load.utilisation(view.now),
+            Busy::AtPresent => busy_share(view.load, &room.eligible),
+        };
         if room.eligible.is_empty() {
             return Err(nobody(ask, excluded));
         }
@@ -326,6 +338,13 @@ impl Scheduler {
         };
         (scene, &mut room.costs)
     }
+}
+
+/// The share of some ranks that have prompts to compute.
+fn busy_share(load: &Load, of: &Bits) -> f64 {
+    let ranks = load.ranks();
+    let busy = |place: &Place| ranks.get(place.index()).is_some_and(|rank| rank.pending_tokens() > 0);
+    of.places().filter(busy).count() as f64 / f64::from(of.count().max(1))
 }
 
 /// Why there is nobody.
