@@ -44,6 +44,16 @@ pub fn head(plan: &Plan, style: Style) -> String {
         setup.links.event_lag.0,
         setup.seed,
     );
+    if let Some(split) = &setup.split {
+        let _ = writeln!(
+            text,
+            "{}  {} compute prompts, {} answer; KV leaves at {} GB/s",
+            style.bold("split  "),
+            split.prefill,
+            setup.workers.count - split.prefill,
+            split.link.bandwidth.0,
+        );
+    }
     let _ = writeln!(
         text,
         "{}  {}: {} requests in {:.0} s, {} prompt and {} output tokens on average; keeps {:.2} workers busy",
