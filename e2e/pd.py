@@ -40,7 +40,7 @@ STEPS = {
     "before": "it is dead when the request comes",
     "during": "it dies while it computes the prompt",
     "lost": "it dies when it has answered, and the answer is lost",
-    "staged": "it dies when its answer has been passed on",
+    "staged": "it dies when it has answered, before the other server has fetched anything",
     "answering": "it dies while the other server answers",
 }
 
@@ -95,7 +95,6 @@ class Proxy:
             here.write(piece)
             await here.drain()
             if leg.is_set() and self.take("during"):
-                await asyncio.sleep(0.02)
                 await asyncio.to_thread(self.kill)
         here.close()
 
@@ -104,10 +103,10 @@ class Proxy:
             if leg.is_set() and b"kv_transfer_params" in piece and self.take("lost"):
                 await asyncio.to_thread(self.kill)
                 break
-            writer.write(piece)
-            await writer.drain()
             if leg.is_set() and b"kv_transfer_params" in piece and self.take("staged"):
                 await asyncio.to_thread(self.kill)
+            writer.write(piece)
+            await writer.drain()
         writer.close()
 
 
