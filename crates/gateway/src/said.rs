@@ -5,7 +5,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use crate::headers;
-use crate::record::Record;
+use crate::record::{Leg, Record, Told};
 use crate::refusal::Refuse;
 use crate::relay::Reply;
 use crate::sending::Answer;
@@ -38,7 +38,7 @@ pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer
         headers.insert(headers::PREFILLED_BY, worker);
     }
     if explain == Switch::On {
-        let decision = last.decision.to_json();
+        let decision = explained(&told);
         let short = decision.len() <= LONGEST_HEADER;
         let said = if short {
             decision
@@ -48,6 +48,28 @@ pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer
         if let Ok(decision) = HeaderValue::from_str(&said) {
             headers.insert(headers::DECISION, decision);
         }
+    }
+}
+
+/// The decision, or those of both legs and why there are two.
+fn explained(told: &Told) -> String {
+    let Some(last) = told.tries.last() else {
+        return "{}".to_owned();
+    };
+    let decision = last.decision.to_json();
+    let prefill = told
+        .tries
+        .iter()
+        .rev()
+        .find(|this| this.leg == Leg::Prefill && this.failed.is_none());
+    let why = last.why.as_deref();
+    match (prefill.filter(|_| last.leg == Leg::Decode), why) {
+        (Some(prefill), why) => {
+            let (why, prefill) = (why.unwrap_or("null"), prefill.decision.to_json());
+            format!("{{\"why\":{why},\"prefill\":{prefill},\"decode\":{decision}}}")
+        }
+        (None, Some(why)) => format!("{{\"why\":{why},\"one_worker\":{decision}}}"),
+        (None, None) => decision,
     }
 }
 
