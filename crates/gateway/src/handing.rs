@@ -10,7 +10,7 @@
 //!
 //! Each leg is sent as any request is ([`Sending::try_at`]); what differs is its body ([`homing_protocol::transfer`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,8 +55,12 @@ enum Came {
     Fetched(Leg, Tried),
 }
 
+/// How often it is looked whether the workers of legs still live.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A leg under way.
 struct Under {
+    worker: WorkerId,
     task: AbortHandle,
     /// Its place among the tries of the record.
     place: usize,
@@ -129,6 +133,8 @@ impl Handing {
     }
 
     async fn run(mut self) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             while !self.commands.is_empty() {
                 for command in std::mem::take(&mut self.commands) {
@@ -165,6 +171,7 @@ impl Handing {
                     self.tell(Input::ClientGone);
                 }
                 () = sleep => self.tell(Input::Tick),
+                _ = look.tick() => self.look(),
                 changed = self.phase.changed() => {
                     if changed.is_ok() {
                         let phase = *self.phase.borrow_and_update();
@@ -172,6 +179,16 @@ impl Handing {
                     }
                 }
             }
+        }
+    }
+
+    /// A leg at a worker that does not say that it lives would be waited for until its time is over.
+    fn look(&mut self) {
+        let table = self.way.gateway.table.load_full();
+        let is_gone = |worker: &WorkerId| table.workers.get(worker).is_none_or(|worker| worker.is_silent());
+        let gone: BTreeSet<WorkerId> = self.legs.values().map(|under| under.worker).filter(is_gone).collect();
+        for worker in gone {
+            self.tell(Input::WorkerGone(worker));
         }
     }
 
@@ -251,7 +268,7 @@ impl Handing {
         let meets = matches!(means, Means::Rendezvous(_));
         // Its adapter stays where it is as long as it is used.
         let inside = self.lane.adapter_enter(worker.id, self.question.adapter.as_ref());
-        self.under(leg, (turn, LegKind::Prefill, meets), this, async move {
+        self.under((leg, rank.worker), (turn, LegKind::Prefill, meets), this, async move {
             let tried = way.try_at(&worker, None, rank).await;
             drop(inside);
             Came::Prefilled(leg, tried)
@@ -305,7 +322,7 @@ impl Handing {
             booked.took,
         );
         if part == Part::Fetch {
-            self.under(leg, (turn, kind, false), this, async move {
+            self.under((leg, rank.worker), (turn, kind, false), this, async move {
                 let tried = way.try_at(&worker, None, rank).await;
                 booked.end(End::Cancelled, 1, None);
                 Came::Fetched(leg, tried)
@@ -315,19 +332,20 @@ impl Handing {
         // What of its prompt is cached there says nothing about our view of it: KV that was fetched counts as cached.
         way.counted = way.counted.filter(|_| part == Part::Whole);
         let meets = matches!(with, With::Rendezvous(_));
-        self.under(leg, (turn, kind, meets), this, async move {
+        self.under((leg, rank.worker), (turn, kind, meets), this, async move {
             Came::Decoded(leg, way.try_at(&worker, Some(booked), rank).await)
         });
     }
 
     fn under(
         &mut self,
-        leg: Leg,
+        (leg, worker): (Leg, WorkerId),
         (turn, kind, meets): (Turn, LegKind, bool),
         this: Try,
         task: impl Future<Output = Came> + Send + 'static,
     ) {
         let under = Under {
+            worker,
             place: self.way.record.tried(this),
             task: self.tasks.spawn(task),
             began: Instant::now(),
