@@ -89,6 +89,18 @@ impl Switch {
 }
 
 choice!(
+    /// When two workers serve a request.
+    DisaggWhen {
+        /// When that is predicted to be faster, for the request and for those it meets.
+        Predicted = "predicted",
+        /// When so many tokens are to be computed.
+        Rules = "rules",
+        /// Whenever there are two.
+        Always = "always",
+    }
+);
+
+choice!(
     /// What `homing serve` does to find out whether a worker is set up well.
     CheckWorkers {
         /// Nothing.
@@ -97,6 +109,28 @@ choice!(
         Quiet = "quiet",
         /// It also sends a prompt of a few blocks twice to each rank, and looks whether events tell of it.
         Prompts = "prompts",
+    }
+);
+
+choice!(
+    /// What `homing serve` does with LoRA adapters.
+    AdapterMode {
+        /// It shows where they are. Any worker of the model is sent any of them, and loads what it lacks by itself.
+        Observe = "observe",
+        /// It sends requests to workers that have them.
+        Route = "route",
+        /// It also loads and unloads them, so that they are where they are wanted.
+        Manage = "manage",
+    }
+);
+
+choice!(
+    /// How adapters are given to workers.
+    AdapterMethod {
+        /// By names: each has a home to which it returns.
+        Rendezvous = "rendezvous",
+        /// So that the least is moved.
+        MinCost = "min-cost",
     }
 );
 

@@ -11,7 +11,9 @@ use homing_domain::{BlockSize, Blocks, HashSeed, ModelName};
 use homing_feed::FeedConfig;
 use homing_index::Copies;
 
+use crate::adapters::AdapterLimits;
 use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
+use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
@@ -55,6 +57,10 @@ pub struct Config {
     pub traces: Traces,
     /// `homing serve`.
     pub serve: Serve,
+    /// Requests that two workers serve.
+    pub disagg: Disagg,
+    /// Where adapters are put.
+    pub adapters: AdapterLimits,
     /// `homing demo`.
     pub demo: Demo,
     /// `homing mock`.
@@ -305,6 +311,8 @@ impl Config {
             },
             traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
+            disagg: Disagg::build(&value),
+            adapters: AdapterLimits::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),
             workers: Vec::new(),

@@ -22,9 +22,11 @@
 //! - [`secret`]: what is only for some to know; [`keys`]: the file of API keys; [`security`]: who may ask `homing serve`, and how;
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
-pub mod checks;
+pub mod adapters;
+mod checks;
 pub mod choices;
 pub mod config;
+pub mod disagg;
 pub mod discover;
 pub mod discovery;
 pub mod error;
@@ -44,11 +46,13 @@ pub mod table;
 pub mod words;
 pub mod worker;
 
+pub use adapters::AdapterLimits;
 pub use choices::{
-    CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect,
-    Switch, role_name,
+    AdapterMethod, AdapterMode, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector,
+    KvLoadFailure, LogFormat, LogLevel, MockDialect, Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
+pub use disagg::{BadTopology, Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};

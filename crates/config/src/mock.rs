@@ -70,6 +70,8 @@ pub struct Mock {
     pub lora_load: Duration,
     /// KV for others and from them.
     pub kv: MockKv,
+    /// How long it takes to load one by request.
+    pub lora_fetch: Duration,
     /// Events.
     pub events: MockEvents,
     /// The gateway that it tells of itself, as it was written; `None` where it tells nobody.
@@ -201,6 +203,7 @@ impl Mock {
             lora_updating: switch(value, KnobId::MockLoraUpdating),
             lora_load: time(value, KnobId::MockLoraLoad),
             kv: MockKv::build(value),
+            lora_fetch: time(value, KnobId::MockLoraFetch),
             events: MockEvents::build(value),
             register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
             register_token: secret(value, KnobId::MockRegisterToken),

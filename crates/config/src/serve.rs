@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homing_domain::Tokens;
 
-use crate::choices::{CheckWorkers, Switch};
+use crate::choices::{AdapterMode, CheckWorkers, Switch};
 use crate::knob::Value;
 use crate::security::Security;
 use crate::table::KnobId;
@@ -36,6 +36,8 @@ pub struct Serve {
     pub tokenize_timeout: Duration,
     /// What is done to find out whether a worker is set up well.
     pub check_workers: CheckWorkers,
+    /// What is done with adapters.
+    pub adapters: AdapterMode,
     /// Bounds of bodies.
     pub bodies: Bodies,
     /// Bounds of times.
@@ -166,6 +168,10 @@ impl Serve {
             check_workers: match value(KnobId::ServeCheckWorkers) {
                 Value::Choice(place) => CheckWorkers::ALL[place],
                 other => unreachable!("what is done with new workers is {other:?}"),
+            },
+            adapters: match value(KnobId::ServeAdapters) {
+                Value::Choice(place) => AdapterMode::ALL[place],
+                other => unreachable!("what is done with adapters is {other:?}"),
             },
             bodies: Bodies {
                 request: size(KnobId::ServeMaxRequest),

@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat,
-    LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
+    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -55,6 +55,10 @@ knobs! {
 
     /// The model that workers serve which do not say which, and that requests ask for which do not either.
     Model = "model", "default", Kind::Name;
+
+    /// Whether the prompt and the answer of every request must be computed by different workers. Then a model is not listed and takes no
+    /// requests while it has no prefill worker; otherwise decode workers serve alone.
+    RequireDisagg = "require-disagg", "off", Kind::Choice(Switch::CHOICES);
 
     /// Where the constants of the block hash come from. All parts of one deployment must agree. A secret makes crafted
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
@@ -360,6 +364,9 @@ knobs! {
     /// What is done when a worker comes to find out whether it is set up well. `homing status` shows what was found.
     ServeCheckWorkers = "serve.check-workers", "quiet", Kind::Choice(CheckWorkers::CHOICES);
 
+    /// What is done with LoRA adapters.
+    ServeAdapters = "serve.adapters", "route", Kind::Choice(AdapterMode::CHOICES);
+
     /// How long a request may be. A longer one is refused.
     ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
 
@@ -429,6 +436,82 @@ knobs! {
     /// Whether what an engine says when it fails is kept in decisions and logged. It can repeat parts of a prompt. Clients are told in any
     /// case.
     ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
+
+    /// When two workers serve a request where there are prefill workers.
+    DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
+
+    /// With `rules`: fewer tokens than this are computed by the decode worker, if they are also a small share of the prompt.
+    DisaggUncachedTokens = "disagg.uncached-tokens", "2048", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// With `rules`: what is a small share of the prompt.
+    DisaggUncachedShare = "disagg.uncached-share", "0.7", Kind::Ratio(0.0..=1.0);
+
+    /// Labels of workers that KV may travel between, as `zone=required,rack=0.5`: a label that must be the same on both, or by how much a pair
+    /// that has it is preferred, from 0 to 1. `none`: KV may travel everywhere.
+    DisaggTopology = "disagg.topology", "none", Kind::Name;
+
+    /// The policy for prompts where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggPrefillPolicy = "disagg.prefill-policy", "same", Kind::Name;
+
+    /// The policy for answers where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggDecodePolicy = "disagg.decode-policy", "same", Kind::Name;
+
+    /// How long a prefill worker may take.
+    DisaggPrefillTimeout = "disagg.prefill-timeout", "120s", Kind::Time(1..=HOUR);
+
+    /// How long a decode worker may take to fetch KV and to begin its answer.
+    DisaggBeginTimeout = "disagg.begin-timeout", "60s", Kind::Time(1..=HOUR);
+
+    /// How long a prefill worker keeps KV that nobody fetches, where it does not say so: vLLM's `kv_lease_duration`.
+    DisaggLease = "disagg.lease", "30s", Kind::Time(1..=HOUR);
+
+    /// Prompt tokens that may be queued on a prefill rank; beyond it, requests are refused. 0: any number.
+    DisaggQueuedTokens = "disagg.queued-tokens", "0", Kind::Count(Unit::Tokens, 0..=1 << 31);
+
+    /// The share of a prefill worker's cache that may hold KV which is not fetched yet.
+    DisaggStagedShare = "disagg.staged-share", "0.5", Kind::Ratio(0.01..=1.0);
+
+    /// How fast KV travels to or from a worker, in gigabits per second; 0 if that is not known, and then it counts for nothing.
+    DisaggLink = "disagg.link-gbps", "100", Kind::Ratio(0.0..=1_000_000.0);
+
+    /// How adapters are given to workers.
+    AdaptersMethod = "adapters.method", "rendezvous", Kind::Choice(AdapterMethod::CHOICES);
+
+    /// How many adapters a rank takes whose engine does not say it.
+    AdaptersSlots = "adapters.slots", "4", Kind::Count(Unit::Number, 0..=4096);
+
+    /// How often it is worked out where adapters should be.
+    AdaptersRound = "adapters.round", "3s", Kind::Time(100..=HOUR);
+
+    /// How far back requests count for how much an adapter is wanted.
+    AdaptersWindow = "adapters.window", "60s", Kind::Time(1_000..=24 * HOUR);
+
+    /// How many times its share of the busy workers an adapter gets.
+    AdaptersHeadroom = "adapters.headroom", "1.5", Kind::Ratio(0.1..=100.0);
+
+    /// For how many rounds an adapter must have been on too many workers before it may be on fewer.
+    AdaptersDownRounds = "adapters.down-rounds", "5", Kind::Count(Unit::Number, 1..=1000);
+
+    /// How many adapters are loaded or unloaded at once, in all; on one worker it is one.
+    AdaptersAtOnce = "adapters.at-once", "8", Kind::Count(Unit::Number, 1..=4096);
+
+    /// How long a load may take. One that takes longer has failed.
+    AdaptersLoadTimeout = "adapters.load-within", "60s", Kind::Time(10..=HOUR);
+
+    /// How long an unload may take.
+    AdaptersUnloadTimeout = "adapters.unload-within", "10s", Kind::Time(10..=HOUR);
+
+    /// How long a load is expected to take before one was seen.
+    AdaptersExpectedLoad = "adapters.expected-load", "500ms", Kind::Time(0..=HOUR);
+
+    /// How often a load is tried on a worker before it is left alone for `adapters.backoff-most`.
+    AdaptersTries = "adapters.tries", "3", Kind::Count(Unit::Number, 1..=100);
+
+    /// The pause after a load failed; it doubles with each failure.
+    AdaptersBackoff = "adapters.backoff", "1s", Kind::Time(10..=HOUR);
+
+    /// The longest such pause.
+    AdaptersBackoffMost = "adapters.backoff-most", "300s", Kind::Time(10..=24 * HOUR);
 
     /// How long the demo runs, over all of its parts. Starting and comparing come on top of it.
     DemoDuration = "demo.duration", "36s", Kind::Time(2_000..=10 * MINUTE);
@@ -535,6 +618,9 @@ knobs! {
 
     /// How much longer a step takes that uses an adapter which is not on the device.
     MockLoraLoad = "mock.lora-load", "50ms", Kind::Time(0..=HOUR);
+
+    /// How long it takes to load an adapter that is asked for by name and path, one after the other. Requests go on meanwhile.
+    MockLoraFetch = "mock.lora-fetch", "0s", Kind::Time(0..=HOUR);
 
     /// Where KV events are published: `tcp://HOST:PORT`, `ipc://PATH` or `none`. Each further rank takes the next port.
     MockEvents = "mock.events", "none", Kind::Name;

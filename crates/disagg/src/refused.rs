@@ -41,7 +41,7 @@ pub enum Refused {
     },
     /// Too much KV waits on prefill workers to be fetched.
     #[error(
-        "prefill workers hold too much that was not fetched: {limit} is {most}, and {staged} blocks are staged on the least full one"
+        "prefill workers hold too much that was not fetched: {limit} allows {most} blocks, and {staged} are staged on the least full one"
     )]
     StagedFull {
         /// The name of the limit.

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 Some(News::Ping(Ping::Answered)) => ping = Some("answered"),
                 Some(News::Load(learnt)) => loads = Some(learnt),
                 Some(News::NoFacts(why)) => eprintln!("{why}"),
-                Some(News::Ping(_)) => {}
+                Some(News::Ping(_) | News::Active(_)) => {}
                 None => return,
             }
         }

@@ -15,6 +15,7 @@
 //!
 //! What is done with all of this, whom requests go to and when a worker that is not well is left out, is the gateway's matter.
 
+mod activity;
 mod ask;
 pub mod dns;
 pub mod file;

@@ -7,6 +7,7 @@
 //!
 //! Cost of scanning a page: the bytes are looked at once, and no memory is taken for a line.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use homing_config::HttpUrl;
@@ -17,6 +18,7 @@ use homing_wire::Dialect;
 use reqwest::Client;
 use serde::Deserialize;
 
+use crate::activity::{ADAPTERS, Activity};
 use crate::ask::{AskError, Question};
 use crate::lines::{Lines, Sample};
 
@@ -49,6 +51,7 @@ const ALL: &[&str] = &[
     USAGE[2],
     USED_TOKENS[0],
     CACHE,
+    ADAPTERS,
 ];
 
 /// How busy one rank is.
@@ -99,6 +102,7 @@ struct Seen {
 pub struct Page {
     lines: Lines,
     ranks: Vec<Seen>,
+    activity: Activity,
 }
 
 /// An entry of SGLang's answer, as it is and as it was. What is left out is 0.
@@ -132,30 +136,44 @@ impl Way {
     }
 
     /// Asks a worker in this way. `at` is the time of the question.
-    pub(crate) async fn ask(self, asking: &Asking<'_>) -> Result<Vec<RankLoad>, AskError> {
+    pub(crate) async fn ask(self, asking: &Asking<'_>) -> Result<Polled, AskError> {
         match self {
             Self::Metrics => {
                 let mut page = Page::default();
                 let asked = asking.question(METRICS);
                 asked.stream(|piece| page.take(piece)).await?;
-                let loads = page.end(asking.at, asking.scale);
+                let (loads, active) = page.end_with_adapters(asking.at, asking.scale);
                 if loads.is_empty() {
                     return Err(AskError::Unexpected {
                         path: METRICS.to_owned(),
                         why: "it says nothing of running requests".to_owned(),
                     });
                 }
-                Ok(loads)
+                Ok(Polled { loads, active })
             }
             Self::Loads => {
                 let entries: Entries = asking.question(LOADS).json().await?;
-                Ok(loads_of(&entries.loads, asking))
+                Ok(Polled::of(loads_of(&entries.loads, asking)))
             }
             Self::OldLoads => {
                 let entries: Vec<Entry> = asking.question(OLD_LOADS).json().await?;
-                Ok(loads_of(&entries, asking))
+                Ok(Polled::of(loads_of(&entries, asking)))
             }
         }
+    }
+}
+
+/// What a worker said when it was asked how busy it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Polled {
+    pub(crate) loads: Vec<RankLoad>,
+    /// The adapters that requests use there, where it says so.
+    pub(crate) active: Option<BTreeSet<String>>,
+}
+
+impl Polled {
+    fn of(loads: Vec<RankLoad>) -> Self {
+        Self { loads, active: None }
     }
 }
 
@@ -184,24 +202,34 @@ impl<'a> Asking<'a> {
 impl Page {
     /// Takes a piece of the page.
     pub fn take(&mut self, piece: &[u8]) {
-        let ranks = &mut self.ranks;
-        self.lines.take(piece, |line| see(ranks, line));
+        let (ranks, activity) = (&mut self.ranks, &mut self.activity);
+        self.lines.take(piece, |line| see(ranks, activity, line));
     }
 
     /// What the page said, in the order of ranks.
-    pub fn end(mut self, at: Time, scale: Scale) -> Vec<RankLoad> {
-        let ranks = &mut self.ranks;
-        self.lines.end(|line| see(ranks, line));
+    pub fn end(self, at: Time, scale: Scale) -> Vec<RankLoad> {
+        self.end_with_adapters(at, scale).0
+    }
+
+    /// The same, and the adapters that requests use.
+    fn end_with_adapters(mut self, at: Time, scale: Scale) -> (Vec<RankLoad>, Option<BTreeSet<String>>) {
+        let (ranks, activity) = (&mut self.ranks, &mut self.activity);
+        self.lines.end(|line| see(ranks, activity, line));
         let seen = self.ranks.iter().zip(0..).filter(|(seen, _)| seen.is_named);
-        seen.map(|(seen, dp)| seen.load(DpRank(dp), at, scale)).collect()
+        let loads = seen.map(|(seen, dp)| seen.load(DpRank(dp), at, scale)).collect();
+        (loads, self.activity.end())
     }
 }
 
-fn see(ranks: &mut Vec<Seen>, line: &[u8]) {
+fn see(ranks: &mut Vec<Seen>, activity: &mut Activity, line: &[u8]) {
     let is_engine = line.starts_with(b"vllm:") || line.starts_with(b"sglang:");
     let Some(sample) = is_engine.then(|| Sample::of(line, ALL)).flatten() else {
         return;
     };
+    if sample.name == ADAPTERS.as_bytes() {
+        activity.see(&sample);
+        return;
+    }
     let rank: Option<u16> = sample.number("engine").or_else(|| sample.number("dp_rank"));
     let rank = rank.unwrap_or(0);
     if rank >= MAX_RANKS {

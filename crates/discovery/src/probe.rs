@@ -10,6 +10,8 @@
 //! | block size, blocks, prefix caching | `/metrics`: `vllm:cache_config_info` | `/server_info` |
 //! | ranks | the engines of `/metrics`, the sources of `/kv_event_sources` | `/server_info` |
 //! | whether cached tokens are reported | not told | `/server_info` |
+//! | role, where it can be met | not told | `/server_info`: `disaggregation_mode` |
+//! | slots for adapters | `/metrics`: `vllm:lora_requests_info` | `/server_info` |
 //! | where events are | `/kv_event_sources` | `/server_info`: `kv_events` |
 //!
 //! **Invariant:** no prompt is sent, and nothing is changed.
@@ -23,7 +25,7 @@ mod vllm;
 use std::time::Duration;
 
 use homing_config::{Config, EventSource, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks, Tokens};
+use homing_domain::{BlockSize, Blocks, Role, Tokens};
 use homing_wire::Dialect;
 use reqwest::Client;
 use serde::Deserialize;
@@ -38,9 +40,13 @@ const MAX_ANSWER: usize = 4 << 20;
 /// Models and adapters that are kept; those beyond are left out, and that is said.
 pub const MAX_MODELS: usize = 4096;
 /// The longest name that is kept, in bytes.
-const MAX_NAME: usize = 256;
+pub(crate) const MAX_NAME: usize = 256;
+/// The longest path of an adapter that is kept, in bytes.
+const MAX_ROOT: usize = 4096;
 /// Ranks that are believed.
 const MAX_RANKS: u16 = 1024;
+/// Slots for adapters that are believed.
+const MAX_SLOTS: u32 = 65_536;
 
 /// How workers are asked.
 #[derive(Clone, Debug)]
@@ -70,6 +76,12 @@ pub struct Facts {
     pub reports_cached: Option<Switch>,
     /// Where its events are to be had, as of rank 0; [`EventSource::Nobody`] if it says that it publishes none.
     pub events: Option<EventSource>,
+    /// Which part of requests it serves, where it says so.
+    pub role: Option<Role>,
+    /// The port where a prefill worker can be met by others.
+    pub bootstrap: Option<u16>,
+    /// Adapters that each rank takes at once, where it says so.
+    pub adapter_slots: Option<u32>,
     /// What could not be learnt, and why.
     pub unlearnt: Vec<Unlearnt>,
 }
@@ -83,6 +95,8 @@ pub struct Model {
     pub parent: Option<String>,
     /// How many tokens prompt and answer may have together.
     pub max_len: Option<Tokens>,
+    /// From where an adapter was loaded, where that is said.
+    pub root: Option<String>,
 }
 
 /// One thing that could not be learnt.
@@ -123,6 +137,7 @@ struct Cards {
 struct Card {
     id: String,
     parent: Option<String>,
+    root: Option<String>,
     max_model_len: Option<u64>,
     owned_by: Option<String>,
 }
@@ -244,6 +259,19 @@ impl Facts {
         self.models.iter().flatten().filter(|model| model.parent.is_some())
     }
 
+    /// The same but for adapters: they come and go while a worker stays what it is.
+    pub fn is_same_worker(&self, other: &Self) -> bool {
+        let without = |facts: &Self| {
+            let mut facts = facts.clone();
+            facts
+                .models
+                .iter_mut()
+                .for_each(|models| models.retain(|model| model.parent.is_none()));
+            facts
+        };
+        self == other || without(self) == without(other)
+    }
+
     /// Takes what is served, and says who calls it its own.
     fn take_models(&mut self, cards: Cards) -> Option<String> {
         let owner = cards.data.iter().find_map(|card| card.owned_by.clone());
@@ -252,6 +280,9 @@ impl Facts {
         let cards = cards.data.into_iter().filter(is_kept).take(MAX_MODELS);
         let mut models: Vec<Model> = cards
             .map(|card| Model {
+                root: card
+                    .root
+                    .filter(|root| card.parent.is_some() && *root != card.id && root.len() <= MAX_ROOT),
                 name: card.id,
                 parent: card.parent,
                 max_len: card.max_model_len.and_then(|len| u32::try_from(len).ok()).map(Tokens),

@@ -9,6 +9,7 @@
 //! **Invariant:** workers that came together are not asked together: pauses are varied at random, the first of them over their
 //! whole length.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,8 @@ pub enum News {
     Ping(Ping),
     /// How busy its ranks are.
     Load(Vec<RankLoad>),
+    /// The adapters of which requests are under way there, whoever sent them.
+    Active(BTreeSet<String>),
 }
 
 /// Makes watchers that share connections, limits and the channel they tell on.
@@ -304,11 +307,14 @@ impl Watching {
             let mut outcome = None;
             for candidate in ways {
                 match candidate.ask(&asking).await {
-                    Ok(loads) => {
+                    Ok(polled) => {
                         way = Some(candidate);
                         outcome = Some(Asked::Answered);
                         metrics.poll_duration.observe(asked.elapsed());
-                        self.tell(asking.at, News::Load(loads)).await?;
+                        self.tell(asking.at, News::Load(polled.loads)).await?;
+                        if let Some(active) = polled.active {
+                            self.tell(asking.at, News::Active(active)).await?;
+                        }
                         break;
                     }
                     Err(error) => {

@@ -321,6 +321,7 @@ mod tests {
                 facts: Facts {
                     block_size: theirs.and_then(BlockSize::new),
                     models: Some(vec![Model {
+                        root: None,
                         name: "a".to_owned(),
                         parent: None,
                         max_len: max_len.map(Tokens),

@@ -17,6 +17,7 @@
 //! Decisions are made by `homing-router`.
 
 mod account;
+mod adapters;
 mod admin;
 mod advice;
 mod allowance;
@@ -32,6 +33,7 @@ mod exporter;
 mod flight;
 mod gateway;
 mod guard;
+mod handing;
 mod head;
 mod headers;
 mod kept;
@@ -50,6 +52,7 @@ mod relay;
 mod renew;
 mod rows;
 mod said;
+mod sending;
 mod service;
 mod settings;
 mod shard;

@@ -352,6 +352,7 @@ fn size(line: &[u8]) -> Result<u64, LineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
     /// A connection to somebody who answers every request with these bytes, in two parts, and says nothing more.

@@ -78,15 +78,16 @@ impl Refuse {
                 (status, Some(after))
             }
             Turned::Apart(apart) if apart.retry() == homing_disagg::Retry::Never => (400, None),
-            Turned::Apart(_) => (503, Some(SOON)),
             Turned::Full(Refused::Known(_)) => (409, None),
             Turned::Nowhere(Refusal::NoWorkerNamed) | Turned::Full(Refused::NoSuchClass(_)) => (400, None),
             Turned::Expired(_) if deadline.is_some() => (504, None),
             Turned::Nowhere(
                 Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. } | Refusal::PolicyChoseNobody(_),
             )
+            | Turned::Apart(_)
             | Turned::NoSuchRank(_)
             | Turned::Unbookable(_)
+            | Turned::Loads { .. }
             | Turned::Expired(_) => (503, Some(SOON)),
         };
         Self {

@@ -16,14 +16,13 @@ use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
 use homing_profile::ProfileError;
-use homing_scheduler::policy::{self, PolicyError};
+use homing_scheduler::policy::PolicyError;
 use homing_telemetry::Metrics;
 use homing_tls::{TlsError, Trust};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::admin;
 use crate::advice::{self, Advice};
 use crate::asking::Asking;
 use crate::budget::Budget;
@@ -42,6 +41,7 @@ use crate::settings;
 use crate::shard::{Ending, Shards};
 use crate::steward::{Begin, Steward, StewardError};
 use crate::tokens::{Prompters, TokenizerError};
+use crate::{adapters, admin};
 
 /// Connections of operators at once.
 const ADMIN_CONNECTIONS: usize = 256;
@@ -66,6 +66,9 @@ pub enum StartError {
     /// The policy is none.
     #[error("{0} (`serve.policy`)")]
     Policy(#[from] PolicyError),
+    /// The rules of where KV may travel are none.
+    #[error(transparent)]
+    Topology(#[from] homing_config::BadTopology),
     /// The profile cannot be used.
     #[error("the profile cannot be used (`serve.profile`): {0}")]
     Profile(#[from] ProfileError),
@@ -180,7 +183,8 @@ impl Service {
             knob: "serve.worker-key",
             problem,
         })?;
-        policy::by_spec(&serve.policy)?;
+        settings::policies(&config)?;
+        config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
         let log = log(&config, &metrics)?;
@@ -222,6 +226,7 @@ impl Service {
         };
         let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
         let doors = Doors::new(&config, &renewal, &metrics);
+        let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
             config: config.clone(),
             timing,
@@ -232,6 +237,7 @@ impl Service {
             watchers,
             trust,
             spoken,
+            orders,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -241,7 +247,9 @@ impl Service {
             threads => threads as usize,
         };
         let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
-        let routes = admin::routes(gateway.clone()).merge(registrations.router());
+        let routes = admin::routes(gateway.clone())
+            .merge(adapters::routes(gateway.clone(), order))
+            .merge(registrations.router());
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),

@@ -8,24 +8,25 @@
 //! **Invariant:** a worker that left takes no new request, and what it has may end: only then is it forgotten, or when the time for
 //! that is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use homing_config::{Config, WorkerSpec};
 use homing_discovery::{Change, Facts, Health, News, Notice, Outward, Watcher, Watchers, Worker as Found};
-use homing_domain::{KeyHasher, RankId, WorkerId};
+use homing_domain::{AdapterName, KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
 use homing_load::{RankSpec, Report};
-use homing_profile::Timing;
+use homing_profile::{Millis, Timing};
 use homing_router::{CacheView, NewRank, Router};
-use homing_scheduler::{Label, RankFacts, policy};
+use homing_scheduler::{Label, RankFacts};
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::adapters::{Order, Registered, Shelf, ShelfConfig};
 use crate::checkup::Checkup;
 use crate::clock::Clock;
 use crate::lane::Lane;
@@ -54,6 +55,12 @@ pub(crate) struct Steward {
     watchers: Watchers,
     trust: Trust,
     checkup: Option<Checkup>,
+    /// How the adapters of a router are kept.
+    shelves: ShelfConfig,
+    /// Adapters that operators told us of, and those that they want to be gone.
+    pub(crate) registered: BTreeMap<AdapterName, Registered>,
+    pub(crate) withdrawn: BTreeSet<AdapterName>,
+    orders: mpsc::Receiver<Order>,
     lanes: BTreeMap<Subject, Arc<Lane>>,
     /// All that were told of, whether they answer or not.
     known: BTreeMap<WorkerId, Known>,
@@ -67,6 +74,8 @@ struct Known {
     /// Watches it as long as it is known.
     _watcher: Watcher,
     worker: Option<Arc<Worker>>,
+    /// What it said last, where that differs from what its worker is made of by adapters only.
+    listed: Option<Arc<Facts>>,
 }
 
 #[derive(Debug)]
@@ -102,6 +111,8 @@ pub(crate) struct Begin {
     pub(crate) trust: Trust,
     /// How workers are asked what they are.
     pub(crate) spoken: Outward,
+    /// What operators order about adapters.
+    pub(crate) orders: mpsc::Receiver<Order>,
 }
 
 impl Steward {
@@ -116,9 +127,15 @@ impl Steward {
             watchers,
             trust,
             spoken,
+            orders,
         } = begin;
         let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
+        let shelves = ShelfConfig::new(&config, spoken.client()?, Handle::current(), metrics.clone());
         Ok(Self {
+            shelves,
+            registered: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            orders,
             sources: Sources::new(&config, &metrics)?,
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
             config,
@@ -147,6 +164,7 @@ impl Steward {
                     None => break,
                 },
                 Some(notice) = notices.recv() => self.notice(notice).await,
+                Some(order) = self.orders.recv() => self.order(order),
                 Some(rank) = self.doubts.1.recv() => self.doubt(rank).await,
                 () = tokio::time::sleep_until(next) => {
                     let waiting = self.tick().await;
@@ -165,6 +183,7 @@ impl Steward {
                     found,
                     _watcher: watcher,
                     worker: None,
+                    listed: None,
                 };
                 self.known.insert(known.found.id, known);
             }
@@ -198,12 +217,18 @@ impl Steward {
         match notice.news {
             News::Facts(facts) => match known.worker.clone() {
                 None => self.enlist(notice.worker, facts).await,
-                Some(worker) if *worker.facts != *facts => {
+                Some(worker) if worker.facts.is_same_worker(&facts) => {
+                    worker.lane.adapters_listed(notice.at, worker.id, &facts);
+                    if let Some(known) = self.known.get_mut(&notice.worker) {
+                        known.listed = Some(facts);
+                    }
+                    self.publish();
+                }
+                Some(worker) => {
                     tracing::info!(worker = %worker.name, "says something else of itself now");
                     self.forget(&worker).await;
                     self.enlist(notice.worker, facts).await;
                 }
-                Some(_) => {}
             },
             News::NoFacts(why) => {
                 tracing::warn!(worker = %known.found.spec.url, why, "does not say what it is: it takes no requests until it does");
@@ -211,6 +236,11 @@ impl Steward {
             News::Ping(ping) => {
                 if let Some(worker) = &known.worker {
                     worker.ping(self.clock.now(), ping);
+                }
+            }
+            News::Active(active) => {
+                if let Some(worker) = &known.worker {
+                    worker.lane.adapters_active(worker.id, &active);
                 }
             }
             News::Load(loads) => {
@@ -271,7 +301,9 @@ impl Steward {
         }
         if let Some(known) = self.known.get_mut(&id) {
             known.worker = Some(worker.clone());
+            known.listed = None;
         }
+        worker.lane.adapters_came(&worker);
         self.publish();
         if let Some(checkup) = &self.checkup {
             checkup.begin(&worker);
@@ -315,12 +347,19 @@ impl Steward {
                 view,
             };
             lane.rank_up(new).map_err(|error| error.to_string())?;
+            let traits = settings::traits(&worker.spec, &worker.facts, &self.config.disagg);
+            lane.router
+                .set_traits(rank, traits)
+                .map_err(|error| error.to_string())?;
         }
+        lane.worker_up(worker.id, worker.spec.role);
         Ok(())
     }
 
     /// A worker is in nothing any more.
     async fn forget(&mut self, worker: &Arc<Worker>) {
+        worker.lane.worker_down(worker.id);
+        worker.lane.adapters_gone(worker.id);
         for rank in worker.ranks() {
             worker.lane.rank_gone(rank);
             worker.lane.keeper.leave(rank).await;
@@ -346,12 +385,16 @@ impl Steward {
 
     /// Whether anybody waits.
     async fn tick(&mut self) -> bool {
-        let mut waiting = 0;
+        let (mut waiting, mut staged) = (0, 0);
         for lane in self.lanes.values() {
             lane.tick();
+            lane.adapters_tick();
             waiting += lane.router.waiting();
+            staged += lane.router.staged_blocks();
         }
         self.metrics.gateway.waiting_requests.set(waiting as u64);
+        self.metrics.gateway.staged_blocks.set(staged);
+        self.count_adapters();
         let now = self.clock.now();
         for worker in self.workers() {
             worker.refresh(now);
@@ -373,8 +416,47 @@ impl Steward {
         known.chain(leaving)
     }
 
-    fn publish(&self) {
-        let table = Table::of(self.workers());
+    /// The lanes of a model.
+    pub(crate) fn lanes_of(&self, model: &str) -> Vec<Arc<Lane>> {
+        let lanes = self.lanes.values().filter(|lane| lane.subject.model.as_str() == model);
+        lanes.cloned().collect()
+    }
+
+    /// All lanes.
+    pub(crate) fn all_lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes.values().cloned().collect()
+    }
+
+    /// The names of models that somebody serves.
+    pub(crate) fn models(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.lanes.keys().map(|subject| subject.model.to_string()).collect();
+        names.into_iter().collect()
+    }
+
+    fn count_adapters(&self) {
+        let numbers = self.lanes.values().map(|lane| lane.shelf.numbers());
+        let (known, resident, slots) = numbers.fold((0, 0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2));
+        let metrics = &self.metrics.gateway;
+        metrics.known_adapters.set(known as u64);
+        metrics.resident_adapters.set(resident);
+        metrics.adapter_slots.set(slots);
+    }
+
+    /// The table that requests read is made anew.
+    pub(crate) fn publish(&self) {
+        let known = self.known.values().filter_map(|known| {
+            let worker = known.worker.clone()?;
+            let facts = known.listed.clone().unwrap_or_else(|| worker.facts.clone());
+            Some((worker, facts))
+        });
+        let leaving = self
+            .leaving
+            .iter()
+            .map(|leaving| (leaving.worker.clone(), leaving.worker.facts.clone()));
+        let registered = self.registered.iter().map(|(name, of)| (name.as_str(), &*of.model));
+        let table = Table::of(known.chain(leaving))
+            .without_adapters(self.withdrawn.iter().map(AdapterName::as_str))
+            .with_adapters(registered);
         self.metrics.gateway.known_workers.set(table.workers.len() as u64);
         self.table.store(Arc::new(table));
     }
@@ -391,19 +473,27 @@ impl Steward {
             hooks: Hooks::default(),
         };
         let keeper = Keeper::start(keeper, &self.decoders, Handle::current(), self.metrics.clone())?;
-        let policy = policy::by_spec(&self.config.serve.policy).expect("the policy was read when the gateway began");
-        let router = Router::new(
+        let policies = settings::policies(&self.config).expect("the policies were read when the gateway began");
+        let router = Router::with_policies(
             &settings::router(&self.config, spec.block_size, hasher),
-            policy,
+            policies,
             keeper.reader().clone(),
         );
+        let lease = Millis(self.config.disagg.lease.as_secs_f64() * 1e3);
         let lane = Arc::new(Lane::new(
             subject.clone(),
             router,
             keeper,
-            self.clock,
-            self.doubts.0.clone(),
+            Shelf::new(self.shelves.clone()),
+            (self.clock, self.doubts.0.clone(), lease),
         ));
+        for (name, of) in self
+            .registered
+            .iter()
+            .filter(|(_, of)| *of.model == *lane.subject.model.as_str())
+        {
+            lane.adapter_registered(name, of);
+        }
         self.lanes.insert(subject, lane.clone());
         Ok(lane)
     }

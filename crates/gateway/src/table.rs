@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use homing_discovery::Facts;
 use homing_domain::{AdapterName, WorkerId};
 use homing_scheduler::Adapters;
 
@@ -31,23 +32,44 @@ pub(crate) struct Table {
 
 impl Table {
     /// The table of these workers.
-    pub(crate) fn of(workers: impl Iterator<Item = Arc<Worker>>) -> Self {
+    pub(crate) fn of(workers: impl Iterator<Item = (Arc<Worker>, Arc<Facts>)>) -> Self {
         let mut table = Self::default();
-        for worker in workers {
-            table.name(worker.spec.model.as_str(), None, None, &worker);
-            for model in worker.facts.models.iter().flatten() {
+        for (worker, facts) in workers {
+            table.name(worker.spec.model.as_str(), None, None, &worker.lane);
+            for model in facts.models.iter().flatten() {
                 let max_len = model.max_len.map(|tokens| tokens.0);
-                table.name(&model.name, model.parent.as_deref(), max_len, &worker);
+                table.name(&model.name, model.parent.as_deref(), max_len, &worker.lane);
             }
             table.workers.insert(worker.id, worker);
         }
         table
     }
 
-    fn name(&mut self, name: &str, parent: Option<&str>, max_len: Option<u32>, worker: &Worker) {
+    /// Adapters that are known though perhaps nobody has them now, with the models that they adapt.
+    pub(crate) fn with_adapters<'a>(mut self, adapters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        for (name, model) in adapters {
+            let lanes = self.models.get(model).map(|served| served.lanes.clone());
+            for lane in lanes.into_iter().flatten() {
+                self.name(name, Some(model), None, &lane);
+            }
+        }
+        self
+    }
+
+    /// Adapters that are not to be served any more, though somebody may have them still.
+    pub(crate) fn without_adapters<'a>(mut self, names: impl Iterator<Item = &'a str>) -> Self {
+        for name in names {
+            if self.models.get(name).is_some_and(|served| served.adapter.is_some()) {
+                self.models.remove(name);
+            }
+        }
+        self
+    }
+
+    fn name(&mut self, name: &str, parent: Option<&str>, max_len: Option<u32>, lane: &Arc<Lane>) {
         let served = self.models.entry(name.to_owned()).or_default();
-        if !served.lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)) {
-            served.lanes.push(worker.lane.clone());
+        if !served.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
+            served.lanes.push(lane.clone());
         }
         if let Some(parent) = parent {
             served.adapter = Some(AdapterName::new(name));
@@ -94,7 +116,7 @@ impl Table {
 }
 
 /// The adapters that a worker says it serves.
-pub(crate) fn adapters(facts: &homing_discovery::Facts) -> Adapters {
+pub(crate) fn adapters(facts: &Facts) -> Adapters {
     let models = facts.models.iter().flatten();
     let named: BTreeSet<&str> = models
         .filter(|model| model.parent.is_some())

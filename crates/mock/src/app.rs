@@ -20,7 +20,8 @@ use crate::core::Core;
 use crate::problem::{Problem, json_answer};
 use crate::settings::Settings;
 use crate::{
-    completions, control, embeddings as embedding, kv, messages as message, metrics, responses as response, sglang,
+    adapters, completions, control, embeddings as embedding, kv, messages as message, metrics, responses as response,
+    sglang,
 };
 
 /// How long the body of a request may take to come.
@@ -31,6 +32,8 @@ const BODY_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct App {
     pub(crate) core: Arc<Core>,
     pub(crate) settings: Arc<Settings>,
+    /// From where its adapters came.
+    pub(crate) sources: adapters::Sources,
     /// When it was made, in seconds of Unix time.
     pub(crate) created: u64,
     answers: AtomicU64,
@@ -48,6 +51,7 @@ impl App {
         Self {
             core,
             settings,
+            sources: adapters::Sources::default(),
             created: crate::core::unix_seconds() as u64,
             answers: AtomicU64::new(fastrand::u64(..) << 20),
         }
@@ -146,8 +150,8 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
             .route("/model_info", get(sglang::model_info))
             .route("/get_model_info", get(sglang::model_info))
             .route("/flush_cache", get(sglang::flush).post(sglang::flush))
-            .route("/load_lora_adapter", post(control::load_adapter))
-            .route("/unload_lora_adapter", post(control::unload_adapter)),
+            .route("/load_lora_adapter", post(adapters::load))
+            .route("/unload_lora_adapter", post(adapters::unload)),
     };
     common
         .merge(own)
@@ -165,8 +169,8 @@ fn updating(app: &App) -> Router<Arc<App>> {
         return Router::new();
     }
     Router::new()
-        .route("/v1/load_lora_adapter", post(control::load_adapter))
-        .route("/v1/unload_lora_adapter", post(control::unload_adapter))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
 }
 
 /// Says what its clock shows, where that is not the time.

@@ -7,8 +7,8 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use homing_config::MockDialect;
-use homing_domain::{AdapterName, DpRank};
-use homing_engine::{AdapterError, Running};
+use homing_domain::DpRank;
+use homing_engine::Running;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,17 +45,6 @@ struct DetokenizeBody {
 }
 
 #[derive(Deserialize)]
-struct LoadBody {
-    lora_name: String,
-    lora_path: String,
-}
-
-#[derive(Deserialize)]
-struct UnloadBody {
-    lora_name: String,
-}
-
-#[derive(Deserialize)]
 pub(crate) struct ResetQuery {
     #[serde(default)]
     reset_running_requests: bool,
@@ -66,24 +55,23 @@ pub(crate) async fn models(State(app): State<Arc<App>>) -> Response {
     let model = app.settings.model.as_str();
     let limit = app.settings.engine.max_model_len.0;
     let owner = app.settings.mock.dialect.name();
-    let card = |name: &str, parent: Option<&str>, limit: Option<u32>| {
+    let card = |name: &str, root: &str, parent: Option<&str>, limit: Option<u32>| {
         let permission = json!({
             "id": format!("modelperm-{name}"), "object": "model_permission", "created": app.created,
             "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true, "allow_search_indices": false,
             "allow_view": true, "allow_fine_tuning": false, "organization": "*", "group": null, "is_blocking": false,
         });
         json!({
-            "id": name, "object": "model", "created": app.created, "owned_by": owner, "root": name,
+            "id": name, "object": "model", "created": app.created, "owned_by": owner, "root": root,
             "parent": parent, "max_model_len": limit, "permission": [permission],
         })
     };
-    let mut data = vec![card(model, None, Some(limit))];
-    data.extend(
-        app.core
-            .adapters()
-            .iter()
-            .map(|adapter| card(adapter.as_str(), Some(model), None)),
-    );
+    let mut data = vec![card(model, model, None, Some(limit))];
+    data.extend(app.core.adapters().iter().map(|adapter| {
+        let path = app.sources.path(adapter);
+        let root = path.as_deref().unwrap_or(adapter.as_str());
+        card(adapter.as_str(), root, Some(model), None)
+    }));
     json_answer(StatusCode::OK, &json!({"object": "list", "data": data}))
 }
 
@@ -172,57 +160,11 @@ pub(crate) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
     json_answer(StatusCode::OK, &Value::Object(sources))
 }
 
-/// `/v1/load_lora_adapter`.
-pub(crate) async fn load_adapter(State(app): State<Arc<App>>, body: Body) -> Response {
-    answered(&app, async {
-        let body: LoadBody = parse(&app.read(body).await?)?;
-        let name = &body.lora_name;
-        if name.is_empty() || body.lora_path.is_empty() {
-            return Err(Problem::Adapter(
-                "Both 'lora_name' and 'lora_path' must be provided.".to_owned(),
-            ));
-        }
-        if app.core.faults.now().reject_adapters {
-            return Err(Problem::Failed);
-        }
-        app.core
-            .load_adapter(&AdapterName::from(name.as_str()))
-            .map_err(refusal)?;
-        Ok(untyped(format!("Success: LoRA adapter '{name}' added successfully.")))
-    })
-    .await
-}
-
-/// `/v1/unload_lora_adapter`.
-pub(crate) async fn unload_adapter(State(app): State<Arc<App>>, body: Body) -> Response {
-    answered(&app, async {
-        let body: UnloadBody = parse(&app.read(body).await?)?;
-        let name = &body.lora_name;
-        app.core
-            .unload_adapter(&AdapterName::from(name.as_str()))
-            .map_err(refusal)?;
-        Ok(untyped(format!("Success: LoRA adapter '{name}' removed successfully.")))
-    })
-    .await
-}
-
-/// A text that is not said to be one, as vLLM has it.
-fn untyped(text: String) -> Response {
-    Response::new(Body::from(text))
-}
-
 /// `/load`: how many requests it has.
 pub(crate) async fn load(State(app): State<Arc<App>>) -> Response {
     let of_rank = |rank| app.core.look(DpRank(rank), |load, _, _| load.running + load.waiting);
     let all: u32 = (0..app.settings.engine.ranks).filter_map(of_rank).sum();
     json_answer(StatusCode::OK, &json!({ "server_load": all }))
-}
-
-fn refusal(error: AdapterError) -> Problem {
-    match error {
-        AdapterError::Unknown(name) => Problem::NoSuch(format!("The lora adapter '{name}' cannot be found.")),
-        other => Problem::Adapter(other.to_string()),
-    }
 }
 
 /// `/mock/faults`: what goes wrong on purpose.

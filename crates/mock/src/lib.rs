@@ -13,6 +13,7 @@
 //!
 //! **Invariant:** every queue has a bound, and no request makes it panic.
 
+mod adapters;
 mod app;
 mod ask;
 mod clock;

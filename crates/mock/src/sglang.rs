@@ -162,6 +162,8 @@ pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
         "disable_radix_cache": !app.settings.mock.prefix_caching.is_on(),
         "enable_cache_report": app.settings.mock.usage_details.is_on(),
         "enable_lora": app.settings.mock.lora_updating.is_on(),
+        "max_loras_per_batch": engine.adapters.slots,
+        "max_loaded_loras": engine.adapters.slots,
         "context_length": engine.max_model_len.0,
         "kv_events": kv_events,
         "disaggregation_mode": match app.settings.mock.kv.role {

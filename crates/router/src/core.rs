@@ -278,8 +278,11 @@ impl Core {
             })
         };
         let chosen = &decision.chosen;
-        let can_start =
-            starts(chosen.place, chosen.depths.booked) || sight.room.eligible().places().any(|place| starts(place, 0));
+        let loads = self.fleet.opening(question.adapter.as_ref(), chosen.place).is_some();
+        // What has to be loaded first waits elsewhere, and nobody behind it.
+        let can_start = loads
+            || starts(chosen.place, chosen.depths.booked)
+            || sight.room.eligible().places().any(|place| starts(place, 0));
         Ok(Considered {
             decision,
             pair: None,

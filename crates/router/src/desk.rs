@@ -105,6 +105,17 @@ impl Desk {
         sight: &mut Sight,
     ) -> Result<Routed, Turned> {
         let chosen = decision.chosen;
+        if let Some(adapter) = &question.adapter
+            && let Some(ready) = self.core.fleet.opening(Some(adapter), chosen.place)
+        {
+            // Nothing is booked for as long as nothing can be computed: the rank is free for others meanwhile.
+            self.core.fleet.begin_load(adapter, chosen.rank.worker, now);
+            return Err(Turned::Loads {
+                adapter: adapter.clone(),
+                rank: chosen.rank,
+                wait: ready.wait(now),
+            });
+        }
         let spared = self.core.spared(question.prompt, chosen.depths.spared());
         let cached = self.core.spared(question.prompt, chosen.depths.anywhere());
         let ticket = match question.overrides.keep {
@@ -217,6 +228,11 @@ impl Desk {
     }
 
     pub(crate) fn done(&mut self, now: Time, ticket: Ticket, ended: &Ended) -> Heard {
+        let only_prompt = self.live.get(&ticket).is_some_and(|live| live.kind.is_none());
+        if only_prompt && ended.end == End::Finished {
+            // A prompt alone ends with its first token, whether that was said or not.
+            self.prefill_done(now, ticket);
+        }
         let heard = self.core.load.end(ticket, ended.end, now);
         if let Some(live) = self.live.remove(&ticket) {
             self.learn(&live, ended);

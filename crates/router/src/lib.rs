@@ -24,9 +24,12 @@
 //!
 //! Time and seed are arguments. It does no IO and starts no thread.
 
+mod across;
 mod admission;
 mod apart;
 mod bugs;
+mod candidates;
+mod carry;
 mod config;
 mod core;
 mod desk;
@@ -37,6 +40,7 @@ mod router;
 mod state;
 mod trust;
 
+pub use across::{Across, TwoKeyed};
 pub use apart::{Apart, ApartConfig, Halves, Naming, Policies, PrefillHalf, prefill_id};
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;

@@ -1,26 +1,24 @@
 //! One worker or two, and which? The question is looked up once; each part of it is weighed by the policy of its pool, and all of it is
 //! decided and booked in one critical section.
 //!
-//! **Invariant:** the decode place is booked before the prompt; where the prompt cannot be booked, the decode place is given back.
+//! Prefill and decode workers may belong to two routers, if their blocks differ: then each side is weighed by its own.
 
 use std::borrow::Cow;
 
 use homing_disagg::choose::{Named, Prefiller, Scene};
 use homing_disagg::{
-    Alone, ChooseSettings, Decoder, Enforce, Holding, Judge, Need, PairChoice, Pairing, Refused, Side, Traits, Way,
-    Whole, Why, choose, choose_decode,
+    Alone, ChooseSettings, Decoder, Enforce, Judge, Need, PairChoice, Pairing, Refused, Side, Way, Whole, Why, choose,
+    choose_decode,
 };
-use homing_domain::{Blocks, RankId, Role, Tokens};
-use homing_load::{End, Place, RankLoad};
+use homing_domain::{Blocks, Role, Tokens};
+use homing_load::RankLoad;
 use homing_profile::{Millis, Time};
-use homing_scheduler::{
-    Among, Bits, Candidate, Decision, Draw, Keep, Phase, Prediction, RankFacts, Refusal, View, Weighed,
-};
+use homing_scheduler::fleet::Excluded;
+use homing_scheduler::{Among, Bits, Busy, Candidate, Decision, Draw, Phase, Refusal, View, Weighed};
 
-use crate::apart::{Apart, Halves, Naming, PrefillHalf, prefill_id};
+use crate::apart::{Apart, Naming};
 use crate::core::{Considered, Core, Sight, Space};
-use crate::desk::Desk;
-use crate::question::{Ended, Question, Routed, Turned};
+use crate::question::{Question, Turned};
 
 /// Where labels decide who can be a pair, so many of each side are looked at.
 const MOST_BY_LABEL: usize = 1_024;
@@ -28,23 +26,51 @@ const MOST_BY_LABEL: usize = 1_024;
 /// The other half of what was decided, where two could serve a request.
 #[derive(Debug)]
 pub(crate) struct PairPlan {
-    why: Why,
-    pairing: Option<Pairing>,
+    pub(crate) why: Why,
+    pub(crate) pairing: Option<Pairing>,
     pub(crate) prefill: Option<Decision>,
 }
 
-/// The parts of a question.
-struct Parts<'q> {
-    prefill: Cow<'q, Question>,
-    decode: Question,
-    whole: Question,
+/// A part of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    Prefill,
+    Decode,
 }
 
 /// What was weighed for each part; an error says why there is nobody.
-struct Sides {
+pub(crate) struct Sides {
     prefill: Result<Weighed, Refusal>,
     decode: Result<Weighed, Refusal>,
     whole: Result<Weighed, Refusal>,
+}
+
+impl Sides {
+    /// Weighs the parts that may be needed.
+    pub(crate) fn weigh(apart: &Apart, mut weigh: impl FnMut(Part) -> Result<Weighed, Refusal>) -> Self {
+        let nobody = || Err(Refusal::NobodyEligible(Excluded::default()));
+        let (alone, staged) = match apart.need {
+            Need::Request(alone) => (alone, false),
+            Need::DecodeFor { .. } => (Alone::Never, true),
+        };
+        let may_alone = alone != Alone::Never && apart.prefill.is_none();
+        let whole = if may_alone { weigh(Part::Whole) } else { nobody() };
+        if alone == Alone::Only && whole.is_ok() {
+            return Self {
+                prefill: nobody(),
+                decode: nobody(),
+                whole,
+            };
+        }
+        let prefill = if staged { nobody() } else { weigh(Part::Prefill) };
+        let decode = if staged || prefill.is_ok() {
+            weigh(Part::Decode)
+        } else {
+            nobody()
+        };
+        Self { prefill, decode, whole }
+    }
 }
 
 impl Core {
@@ -58,43 +84,25 @@ impl Core {
     ) -> Result<Considered, Turned> {
         let settled = self.look(&question.keys, sight);
         self.check_named(question, apart)?;
-        let parts = Parts {
-            prefill: Cow::Owned(question.prefill_half()),
-            decode: question.decode_half(),
-            whole: question.whole(),
+        let sides = Sides::weigh(apart, |part| match part {
+            Part::Whole => self.weigh(now, &question.whole(), &self.alone, sight),
+            Part::Prefill => self.weigh(now, &question.prefill_half(), &self.halves, sight),
+            Part::Decode => self.weigh_decode(now, question, sight),
+        });
+        let pools = Pools {
+            prefill: self,
+            decode: self,
         };
-        let mut sides = self.weigh_sides(now, &parts, apart, sight);
-        show_depths(&mut sides, sight);
-        let choice = self.choose_from(now, (question, apart), &sides);
-        let choice = choice.map_err(|refused| self.explain(question, apart, refused, &sides))?;
-        let can_start = self.can_start(now, &choice, (question, apart), &sides, (within, space));
-        let plan = |prefill, pairing| PairPlan {
-            why: choice.why,
-            pairing,
-            prefill,
-        };
-        let (mut decision, pair) = match choice.way {
-            Way::Whole(at) => (named(sides.whole, at)?, plan(None, None)),
-            Way::Pair(pairing) => {
-                let mut decode = named(sides.decode, pairing.decode)?;
-                decode.chosen.first_token = pairing.first_token;
-                let prefill = match apart.need {
-                    Need::Request(_) => Some(named(sides.prefill, pairing.prefill)?),
-                    Need::DecodeFor { .. } => None,
-                };
-                (decode, plan(prefill, Some(pairing)))
-            }
-        };
-        decision.settled = settled;
-        Ok(Considered {
-            decision,
-            pair: Some(Box::new(pair)),
-            can_start,
-        })
+        pools
+            .decide(now, (question, apart), sides, (within, space))
+            .map(|mut considered| {
+                considered.decision.settled = settled;
+                considered
+            })
     }
 
-    /// Whoever has to name workers has named them.
-    fn check_named(&self, question: &Question, apart: &Apart) -> Result<(), Refused> {
+    /// Whoever has to name workers has named them. To be asked of whom the prefill workers belong to.
+    pub(crate) fn check_named(&self, question: &Question, apart: &Apart) -> Result<(), Refused> {
         if apart.naming == Naming::Chosen {
             return Ok(());
         }
@@ -119,39 +127,17 @@ impl Core {
             .any(|facts| facts.role == Role::Prefill && facts.model == question.model)
     }
 
-    fn weigh_sides(&self, now: Time, parts: &Parts<'_>, apart: &Apart, sight: &mut Sight) -> Sides {
-        let nobody = || Err(Refusal::NobodyEligible(homing_scheduler::fleet::Excluded::default()));
-        let (alone, staged) = match apart.need {
-            Need::Request(alone) => (alone, false),
-            Need::DecodeFor { .. } => (Alone::Never, true),
-        };
-        let may_alone = alone != Alone::Never && apart.prefill.is_none();
-        let whole = if may_alone {
-            self.weigh(now, &parts.whole, &self.alone, sight)
-        } else {
-            nobody()
-        };
-        if alone == Alone::Only && whole.is_ok() {
-            return Sides {
-                prefill: nobody(),
-                decode: nobody(),
-                whole,
-            };
+    /// What a decode worker holds counts for the transfer only: its policy is asked without, and people are told.
+    pub(crate) fn weigh_decode(&self, now: Time, question: &Question, sight: &mut Sight) -> Result<Weighed, Refusal> {
+        let mut weighed = self.weigh(now, &question.decode_half(), &self.halves, sight)?;
+        let decision = &mut weighed.decision;
+        for of in std::iter::once(&mut decision.chosen).chain(&mut decision.others) {
+            of.depths = *sight.overlap().depths(of.place);
         }
-        let prefill = if staged {
-            nobody()
-        } else {
-            self.weigh(now, &parts.prefill, &self.halves, sight)
-        };
-        let decode = if staged || prefill.is_ok() {
-            self.weigh(now, &parts.decode, &self.halves, sight)
-        } else {
-            nobody()
-        };
-        Sides { prefill, decode, whole }
+        Ok(weighed)
     }
 
-    fn weigh(&self, now: Time, part: &Question, only: &Bits, sight: &mut Sight) -> Result<Weighed, Refusal> {
+    pub(crate) fn weigh(&self, now: Time, part: &Question, only: &Bits, sight: &mut Sight) -> Result<Weighed, Refusal> {
         let (view, room) = sight.view(now, self);
         let by_label = |rule: &homing_disagg::Topology| rule.enforce == Enforce::Required;
         let settings = &self.apart.choose;
@@ -160,28 +146,67 @@ impl Core {
         } else {
             settings.keep
         };
-        let busy = self.busy_share(only, part.phase);
+        // Where there are no pairs, decisions are as ever.
+        let busy = if self.halves.is_empty() {
+            Busy::Lately
+        } else {
+            Busy::AtPresent
+        };
         let draw = self.draw();
         let scheduler = self.scheduler(part.phase);
         let among = Among { only, most, busy };
         self.with_ask(part, |ask| scheduler.weigh(&view, ask, draw, room, among))
     }
 
-    /// The share of a pool's ranks that have prompts to compute: ranks that only decode do not make a prefill pool less busy.
-    fn busy_share(&self, only: &Bits, phase: Phase) -> f64 {
-        let (mut ranks, mut busy) = (0_u32, 0_u32);
-        for (place, rank) in self.load.places().filter(|(place, _)| only.has(*place)) {
-            let role = self.fleet.facts(place).map(|facts| facts.role);
-            let counts = role.is_some_and(|role| match phase {
-                Phase::Prefill => role.prefills(),
-                Phase::Whole | Phase::Decode | Phase::Alone => role.decodes(),
-            });
-            if counts {
-                ranks += 1;
-                busy += u32::from(rank.pending_tokens() > 0);
+    pub(crate) fn prompt_blocks(&self, prompt: Tokens) -> Blocks {
+        Blocks(prompt.0.div_ceil(self.load.config().block_size.get()))
+    }
+
+    fn draw(&self) -> Draw {
+        Draw(self.seed.wrapping_add(self.draws))
+    }
+}
+
+/// Who computes prompts, and who generates: mostly the same router's.
+pub(crate) struct Pools<'c> {
+    pub(crate) prefill: &'c Core,
+    pub(crate) decode: &'c Core,
+}
+
+impl Pools<'_> {
+    /// Decides between those who were weighed. The question is that of the decode side.
+    pub(crate) fn decide(
+        &self,
+        now: Time,
+        (question, apart): (&Question, &Apart),
+        sides: Sides,
+        limits: (Millis, Space),
+    ) -> Result<Considered, Turned> {
+        let choice = self.choose_from(now, (question, apart), &sides);
+        let choice = choice.map_err(|refused| self.explain(question, apart, refused, &sides))?;
+        let can_start = self.can_start(now, &choice, (question, apart), &sides, limits);
+        let plan = |prefill, pairing| PairPlan {
+            why: choice.why,
+            pairing,
+            prefill,
+        };
+        let (decision, pair) = match choice.way {
+            Way::Whole(at) => (named(sides.whole, at)?, plan(None, None)),
+            Way::Pair(pairing) => {
+                let mut decode = named(sides.decode, pairing.decode)?;
+                decode.chosen.first_token = pairing.first_token;
+                let prefill = match apart.need {
+                    Need::Request(_) => Some(named(sides.prefill, pairing.prefill)?),
+                    Need::DecodeFor { .. } => None,
+                };
+                (decode, plan(prefill, Some(pairing)))
             }
-        }
-        f64::from(busy) / f64::from(ranks.max(1))
+        };
+        Ok(Considered {
+            decision,
+            pair: Some(Box::new(pair)),
+            can_start,
+        })
     }
 
     fn choose_from(
@@ -190,23 +215,33 @@ impl Core {
         (question, apart): (&Question, &Apart),
         sides: &Sides,
     ) -> Result<PairChoice, Refused> {
-        let schedulers = [Phase::Alone, Phase::Prefill, Phase::Decode].map(|phase| self.scheduler(phase));
+        let halves = [
+            self.prefill.scheduler(Phase::Prefill),
+            self.decode.scheduler(Phase::Decode),
+        ];
+        let whole = self.decode.scheduler(Phase::Alone);
         // Only times can be added up; costs of other policies say who is first, and times whether.
-        let in_time = schedulers.iter().all(|scheduler| scheduler.policy().unit() == "ms");
+        let mut all = halves.into_iter().chain([whole]);
+        let in_time = all.all(|scheduler| scheduler.policy().unit() == "ms");
         let prefills: Vec<Prefiller<'_>> = match apart.need {
             Need::Request(_) => {
                 let all = sides.prefill.iter().flat_map(Weighed::all);
-                all.filter_map(|of| self.prefiller(question, of, in_time)).collect()
+                all.filter_map(|of| self.prefill.prefiller(question, of, in_time))
+                    .collect()
             }
-            Need::DecodeFor { prefill, .. } => self.staged_on(prefill).into_iter().collect(),
+            Need::DecodeFor { prefill, .. } => self.prefill.staged_on(prefill).into_iter().collect(),
         };
         let all = sides.decode.iter().flat_map(Weighed::all);
-        let decodes: Vec<Decoder<'_>> = all.filter_map(|of| self.decoder(now, question, of, in_time)).collect();
+        let decodes: Vec<Decoder<'_>> = all
+            .filter_map(|of| self.decode.decoder((now, question), of, in_time, &self.prefill.staging))
+            .collect();
         let all = sides.whole.iter().flat_map(Weighed::all);
-        let wholes: Vec<Whole> = all.filter_map(|of| self.whole(question, of, in_time)).collect();
-        let kind = decodes.first().and_then(|first| self.places.get(&first.rank));
-        let kind = kind.and_then(|place| self.load.rank(*place)).map_or(0, RankLoad::kind);
-        let timing = self.load.timings().get(kind);
+        let wholes: Vec<Whole> = all.filter_map(|of| self.decode.whole(question, of, in_time)).collect();
+        let kind = decodes.first().and_then(|first| self.decode.places.get(&first.rank));
+        let kind = kind
+            .and_then(|place| self.decode.load.rank(*place))
+            .map_or(0, RankLoad::kind);
+        let timing = self.decode.load.timings().get(kind);
         let scene = Scene {
             model: &question.model,
             prompt: question.prompt,
@@ -224,9 +259,9 @@ impl Core {
                 Named::NoPrefill
             },
             temperature: question.overrides.temperature.unwrap_or(0.0),
-            draw: self.draw(),
+            draw: self.decode.draw(),
         };
-        let mut settings = Cow::Borrowed(&self.apart.choose);
+        let mut settings = Cow::Borrowed(&self.decode.apart.choose);
         if !in_time && settings.judge == Judge::Together {
             settings = Cow::Owned(ChooseSettings {
                 judge: Judge::OneAfterTheOther,
@@ -237,98 +272,6 @@ impl Core {
             Need::Request(_) => choose(&settings, &scene),
             Need::DecodeFor { .. } => choose_decode(&settings, &scene),
         }
-    }
-
-    fn prefiller<'a>(
-        &'a self,
-        question: &Question,
-        (of, prediction): (&Candidate, &Prediction),
-        in_time: bool,
-    ) -> Option<Prefiller<'a>> {
-        let (facts, rank) = self.known(of.place)?;
-        let capacity = self.load.spec(of.place).and_then(|spec| spec.capacity);
-        let staged = self.staging.on(of.rank);
-        let first_token = prediction.first_token();
-        Some(Prefiller {
-            rank: of.rank,
-            cost: if in_time { of.cost } else { first_token.0 },
-            first_token,
-            queued: rank.pending_tokens(),
-            staged: (staged.blocks, self.staging.limits().of(capacity)),
-            has_room: self
-                .staging
-                .has_room(of.rank, capacity, self.prompt_blocks(question.prompt)),
-            leaving: staged.leaving,
-            traits: self.traits_of(of.place),
-            labels: &facts.labels,
-        })
-    }
-
-    /// A prefill worker that has computed the prompt: nothing of it is waited for any more.
-    fn staged_on(&self, rank: RankId) -> Option<Prefiller<'_>> {
-        let place = *self.places.get(&rank)?;
-        let (facts, _) = self.known(place)?;
-        Some(Prefiller {
-            rank,
-            cost: 0.0,
-            first_token: Millis::ZERO,
-            queued: 0,
-            staged: (0, 0),
-            has_room: true,
-            leaving: self.staging.on(rank).leaving,
-            traits: self.traits_of(place),
-            labels: &facts.labels,
-        })
-    }
-
-    fn decoder<'a>(
-        &'a self,
-        now: Time,
-        question: &Question,
-        (of, prediction): (&Candidate, &Prediction),
-        in_time: bool,
-    ) -> Option<Decoder<'a>> {
-        let (facts, rank) = self.known(of.place)?;
-        let timing = self.load.timings().get(rank.kind())?;
-        let batch = homing_profile::DecodeBatch {
-            sequences: rank.decoding(),
-            context: rank.context(),
-        };
-        let step = timing.decode(batch.and(question.prompt)).0 * rank.factor();
-        let first_token = prediction.first_token();
-        let cached = match question.overrides.cache {
-            homing_scheduler::CacheUse::Counts => self.spared(question.prompt, of.depths.device()),
-            homing_scheduler::CacheUse::Ignored => Tokens(0),
-        };
-        Some(Decoder {
-            rank: of.rank,
-            cost: if in_time { of.cost } else { first_token.0 },
-            first_token,
-            ready: Millis(prediction.space.max(rank.prompts_ahead(now).0)),
-            step: Millis(rank.step_wait() + step),
-            cached,
-            arriving: self.staging.on(of.rank).arriving,
-            traits: self.traits_of(of.place),
-            labels: &facts.labels,
-        })
-    }
-
-    fn whole(&self, question: &Question, (of, prediction): (&Candidate, &Prediction), in_time: bool) -> Option<Whole> {
-        let (_, rank) = self.known(of.place)?;
-        let spared = self.spared(question.prompt, of.depths.spared());
-        let first_token = prediction.first_token();
-        Some(Whole {
-            rank: of.rank,
-            cost: if in_time { of.cost } else { first_token.0 },
-            first_token,
-            prefill: Millis(prediction.prefill),
-            uncached: Tokens(question.prompt.0 - spared.0),
-            decoding: rank.decoding(),
-        })
-    }
-
-    fn known(&self, place: Place) -> Option<(&RankFacts, &RankLoad)> {
-        Some((self.fleet.facts(place)?, self.load.rank(place)?))
     }
 
     /// Why there is nobody, as exactly as it is known.
@@ -347,7 +290,7 @@ impl Core {
         };
         match (&refused, &sides.prefill, &sides.decode) {
             (Refused::NoPrefillWorker(_), Err(refusal), _)
-                if self.has_prefill_workers(question) && matches!(apart.need, Need::Request(_)) =>
+                if self.prefill.has_prefill_workers(question) && matches!(apart.need, Need::Request(_)) =>
             {
                 nobody(Side::Prefill, refusal)
             }
@@ -369,55 +312,21 @@ impl Core {
         if matches!(apart.need, Need::DecodeFor { .. }) {
             return true;
         }
-        let blocks = self.blocks_at_end(question);
-        let rank = |of: &Candidate| self.load.rank(of.place);
-        let computes = |of: &Candidate| rank(of).is_some_and(|rank| rank.prompts_ahead(now).0 <= within.0);
-        let has_room = |of: &Candidate| rank(of).is_some_and(|rank| space.wait(rank, blocks) <= within.0);
+        let blocks = self.decode.blocks_at_end(question);
+        let computes = |core: &Core, of: &Candidate| {
+            let rank = core.load.rank(of.place);
+            rank.is_some_and(|rank| rank.prompts_ahead(now).0 <= within.0)
+        };
+        let has_room = |of: &Candidate| {
+            let rank = self.decode.load.rank(of.place);
+            rank.is_some_and(|rank| space.wait(rank, blocks) <= within.0)
+        };
         let any = |side: &Result<Weighed, Refusal>, able: &dyn Fn(&Candidate) -> bool| {
             side.iter().flat_map(Weighed::all).any(|(of, _)| able(of))
         };
         match choice.way {
-            Way::Whole(_) => any(&sides.whole, &|of| computes(of) && has_room(of)),
-            Way::Pair(_) => any(&sides.prefill, &computes) && any(&sides.decode, &has_room),
-        }
-    }
-
-    fn prompt_blocks(&self, prompt: Tokens) -> Blocks {
-        Blocks(prompt.0.div_ceil(self.load.config().block_size.get()))
-    }
-
-    /// What matters of a rank when KV is handed over. Of one that only computes prompts or only decodes, and of which nothing is known, it
-    /// is what vLLM does.
-    pub(crate) fn traits_of(&self, place: Place) -> &Traits {
-        self.traits.get(&place).unwrap_or(&self.default_traits)
-    }
-
-    /// Notes in which parts of requests the rank at a place can take part.
-    pub(crate) fn note_parts(&mut self, place: Place) {
-        self.halves.clear(place);
-        self.alone.clear(place);
-        let Some(facts) = self.fleet.facts(place) else { return };
-        let serves = self.traits_of(place).serves;
-        // Who does everything takes part in pairs if it is known how.
-        if facts.role != Role::Both || self.traits.contains_key(&place) {
-            self.halves.set(place);
-        }
-        if facts.role == Role::Both || (facts.role == Role::Decode && serves == homing_disagg::Serves::Whole) {
-            self.alone.set(place);
-        }
-    }
-
-    fn draw(&self) -> Draw {
-        Draw(self.seed.wrapping_add(self.draws))
-    }
-}
-
-/// What a decode worker holds counts for the transfer only: its policy was asked without, and people are told.
-fn show_depths(sides: &mut Sides, sight: &Sight) {
-    if let Ok(decode) = &mut sides.decode {
-        let decision = &mut decode.decision;
-        for of in std::iter::once(&mut decision.chosen).chain(&mut decision.others) {
-            of.depths = *sight.overlap().depths(of.place);
+            Way::Whole(_) => any(&sides.whole, &|of| computes(self.decode, of) && has_room(of)),
+            Way::Pair(_) => any(&sides.prefill, &|of| computes(self.prefill, of)) && any(&sides.decode, &has_room),
         }
     }
 }
@@ -425,119 +334,6 @@ fn show_depths(sides: &mut Sides, sight: &Sight) {
 /// The decision for one of those who were weighed.
 fn named(side: Result<Weighed, Refusal>, at: usize) -> Result<Decision, Refusal> {
     side.map(|weighed| weighed.decision(at, 3))
-}
-
-impl Desk {
-    /// Carries out what was decided, for one worker or two.
-    pub(crate) fn carry_out(
-        &mut self,
-        now: Time,
-        question: &Question,
-        considered: Considered,
-        sight: &mut Sight,
-    ) -> Result<Routed, Turned> {
-        let Some(plan) = considered.pair else {
-            return self.go(now, question, considered.decision, sight);
-        };
-        let mut halves = Halves {
-            why: plan.why,
-            prefill: None,
-            pairing: plan.pairing,
-        };
-        let Some(pairing) = plan.pairing else {
-            let mut routed = self.go(now, &question.whole(), considered.decision, sight)?;
-            routed.halves = Some(Box::new(halves));
-            return Ok(routed);
-        };
-        let mut decode = self.go(now, &question.decode_half(), considered.decision, sight)?;
-        if let Some(prefill) = plan.prefill {
-            let to = decode.decision.chosen.rank;
-            match self.go_prefill(now, question, (prefill, to), &pairing, sight) {
-                Ok(prefill) => halves.prefill = Some(prefill),
-                Err(turned) => {
-                    self.take_back(now, &decode, sight);
-                    return Err(turned);
-                }
-            }
-        }
-        decode.halves = Some(Box::new(halves));
-        Ok(decode)
-    }
-
-    fn go_prefill(
-        &mut self,
-        now: Time,
-        question: &Question,
-        (decision, to): (Decision, RankId),
-        pairing: &Pairing,
-        sight: &mut Sight,
-    ) -> Result<PrefillHalf, Turned> {
-        let routed = self.go(now, &question.prefill_half(), decision, sight)?;
-        let chosen = &routed.decision.chosen;
-        let holding = Holding {
-            from: chosen.rank,
-            to,
-            blocks: self.core.prompt_blocks(question.prompt),
-            bytes: pairing.bytes,
-        };
-        let traits = self.core.traits_of(chosen.place).clone();
-        let hold = match question.overrides.keep {
-            Keep::Booked => Some(self.core.staging.hold(&holding)),
-            Keep::Unbooked => None,
-        };
-        Ok(PrefillHalf {
-            id: prefill_id(&question.id),
-            decision: routed.decision,
-            cached: routed.cached,
-            ticket: routed.ticket,
-            hold,
-            protocol: traits.protocol,
-            endpoint: traits.endpoint,
-        })
-    }
-
-    /// A place is given back because the other half cannot be booked.
-    fn take_back(&mut self, now: Time, routed: &Routed, sight: &mut Sight) {
-        if let Some(ticket) = routed.ticket {
-            let ended = Ended {
-                end: End::Cancelled,
-                generated: None,
-                cached: None,
-            };
-            self.done(now, ticket, &ended);
-            sight.booked.pop();
-        }
-    }
-}
-
-/// What would be chosen, as if it were, for whoever only asks.
-pub(crate) fn unbooked(core: &Core, question: &Question, considered: Considered) -> Routed {
-    let cached = |decision: &Decision| core.spared(question.prompt, decision.chosen.depths.anywhere());
-    let halves = considered.pair.map(|plan| {
-        let prefill = plan.prefill.map(|decision| {
-            let traits = core.traits_of(decision.chosen.place).clone();
-            PrefillHalf {
-                id: prefill_id(&question.id),
-                cached: cached(&decision),
-                decision,
-                ticket: None,
-                hold: None,
-                protocol: traits.protocol,
-                endpoint: traits.endpoint,
-            }
-        });
-        Box::new(Halves {
-            why: plan.why,
-            prefill,
-            pairing: plan.pairing,
-        })
-    });
-    Routed {
-        cached: cached(&considered.decision),
-        decision: considered.decision,
-        ticket: None,
-        halves,
-    }
 }
 
 impl Sight {

@@ -114,6 +114,16 @@ pub enum Turned {
     /// There is no such rank.
     #[error("there is no rank {0}")]
     NoSuchRank(RankId),
+    /// Its adapter has to be loaded first: it is to be asked for again when that is done, or has failed.
+    #[error("its adapter {adapter} is being loaded on rank {rank}")]
+    Loads {
+        /// Which.
+        adapter: AdapterName,
+        /// Where.
+        rank: RankId,
+        /// How long that is expected to take.
+        wait: Millis,
+    },
     /// It waited until its deadline.
     #[error("it waited {} ms, until its deadline", .0.0.round())]
     Expired(Millis),

@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use homing_disagg::{Fate, Hold, Staged, Traits};
-use homing_domain::{BlockKey, RankId, RequestId, Tokens, WorkerId};
+use homing_domain::{AdapterName, BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
 use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
-use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Refusal};
+use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Ready, Refusal};
 
 use crate::apart::Policies;
+use crate::carry;
 use crate::config::RouterConfig;
 use crate::core::{LookUp, Readers, Sight, Space};
 use crate::desk::Desk;
 use crate::guess::{CacheView, Guess};
-use crate::pair;
 use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};
 use crate::state::State;
 
@@ -36,6 +36,9 @@ pub enum RouterError {
     #[error("there is no rank {0}")]
     NoSuchRank(RankId),
 }
+
+/// The critical section.
+pub(crate) type Locked<'a> = MutexGuard<'a, Desk>;
 
 /// Routes the requests of one model at one block size. To be shared between threads.
 #[derive(Debug)]
@@ -204,6 +207,21 @@ impl Router {
         });
     }
 
+    /// Which workers may be chosen for an adapter although they do not have it, instead of what was said before: whoever is sent there is
+    /// told that it has to be loaded first.
+    pub fn set_openings(&self, now: Time, adapter: &AdapterName, openings: &[(WorkerId, Ready)]) {
+        self.with_sight(now, |sight| {
+            let mut desk = self.desk();
+            let places = |worker: WorkerId| desk.core.fleet.worker(worker).into_iter().flat_map(Bits::places);
+            let ready: Vec<(Place, Ready)> = openings
+                .iter()
+                .flat_map(|(worker, ready)| places(*worker).map(|place| (place, *ready)))
+                .collect();
+            desk.core.fleet.set_openings(adapter, ready);
+            desk.admit(now, &self.readers, sight);
+        });
+    }
+
     /// A rank went, and what was booked there with it. Returns how many bookings that were.
     pub fn rank_gone(&self, now: Time, rank: RankId) -> usize {
         let mut guess = self.guess();
@@ -259,6 +277,11 @@ impl Router {
         self.desk().effects.pop_front()
     }
 
+    /// The share of ranks that were busy lately, from 0 to 1.
+    pub fn utilisation(&self, now: Time) -> f64 {
+        self.desk().core.load.utilisation(now)
+    }
+
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.desk().queue.len()
@@ -284,7 +307,18 @@ impl Router {
             let desk = self.desk();
             let limits = (desk.start_within, Space::Counts);
             let considered = desk.core.consider_any(now, question, limits, sight)?;
-            Ok(pair::unbooked(&desk.core, question, considered))
+            Ok(carry::unbooked((&desk.core, &desk.core), question, considered))
+        })
+    }
+
+    /// Chooses and books without waiting for anything.
+    pub(crate) fn ask_at_once(&self, now: Time, question: &Question) -> Result<Routed, Turned> {
+        self.with_sight(now, |sight| {
+            self.readers.look_up(&question.keys, sight);
+            let mut desk = self.desk();
+            let limits = (desk.start_within, Space::Waived);
+            let considered = desk.core.consider_any(now, question, limits, sight)?;
+            desk.carry_out(now, question, considered, sight)
         })
     }
 
@@ -296,6 +330,11 @@ impl Router {
         desk.core.traits.insert(place, traits);
         desk.core.note_parts(place);
         Ok(())
+    }
+
+    /// Blocks that wait on prefill workers to be fetched, or will.
+    pub fn staged_blocks(&self) -> u64 {
+        self.desk().core.staging.blocks()
     }
 
     /// The prompt of a pair was computed, and so much waits to be fetched.
@@ -349,7 +388,7 @@ impl Router {
     }
 
     /// Lends room to decide in, and afterwards stores as guesses what was booked, without a lock on the desk.
-    fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
+    pub(crate) fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
         let mut sight = lock(&self.sights).pop().unwrap_or_default();
         let result = act(&mut sight);
         if !sight.booked.is_empty() {
@@ -365,7 +404,12 @@ impl Router {
         result
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    /// Asks the indexes.
+    pub(crate) fn look_up(&self, keys: &[BlockKey], sight: &mut Sight) {
+        self.readers.look_up(keys, sight);
+    }
+
+    pub(crate) fn desk(&self) -> Locked<'_> {
         lock(&self.desk)
     }
 

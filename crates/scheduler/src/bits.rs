@@ -89,6 +89,16 @@ impl Bits {
         gone
     }
 
+    /// Takes in what is in `other`.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= other;
+        }
+    }
+
     /// Takes away what is in `other`; returns how many went.
     pub(crate) fn drop_all(&mut self, other: &Self) -> u32 {
         let mut gone = 0;

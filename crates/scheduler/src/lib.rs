@@ -40,11 +40,11 @@ pub use bits::Bits;
 pub use bugs::Bug;
 pub use chance::Draw;
 pub use decision::{Candidate, Decision, Refusal, Terms};
-pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Reason};
+pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Ready, Reason};
 pub use overlap::{Depths, Overlap};
 pub use policy::predict::Prediction;
 pub use policy::{Costs, Policy, Scene};
-pub use scheduler::{Among, Room, Scheduler, View, Weighed};
+pub use scheduler::{Among, Busy, Room, Scheduler, View, Weighed};
 
 /// The examples of the page on policies are compiled.
 #[cfg(doctest)]

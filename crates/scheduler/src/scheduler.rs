@@ -53,8 +53,17 @@ pub struct Among<'a> {
     pub only: &'a Bits,
     /// At most so many, and one at least.
     pub most: usize,
-    /// How busy these have been, from 0 to 1.
-    pub busy: f64,
+    /// How busy those are taken to be.
+    pub busy: Busy,
+}
+
+/// How busy ranks are taken to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// As all ranks have been lately.
+    Lately,
+    /// As those who may serve are at present: a pool of its own is not less busy because others have nothing to compute.
+    AtPresent,
 }
 
 /// Candidates with what is predicted of them.
@@ -132,6 +141,9 @@ impl Scheduler {
         if room.eligible.is_empty() {
             return Err(nobody(ask, excluded));
         }
+        if !self.policy.weighs_loads() {
+            Self::drop_openings(view, ask, room, &mut excluded);
+        }
         room.places = view.load.ranks().len().max(view.fleet.places());
         room.busy = view.load.utilisation(view.now);
         let mut chosen = self.choose(view, ask, draw, room)?;
@@ -155,6 +167,20 @@ impl Scheduler {
     /// The rank at a place is gone: policies with a memory forget it.
     pub fn rank_gone(&mut self, place: Place) {
         self.policy.rank_gone(place);
+    }
+
+    /// Takes out who would have to load the adapter first, if anybody is left then.
+    fn drop_openings(view: &View<'_>, ask: &Ask<'_>, room: &mut Room, excluded: &mut Excluded) {
+        room.held.reset();
+        view.fleet
+            .openings(ask.adapter)
+            .filter(|place| room.eligible.has(*place))
+            .for_each(|place| room.held.set(place));
+        let held = room.held.count();
+        if held > 0 && held < room.eligible.count() {
+            room.eligible.drop_all(&room.held);
+            excluded.add(Reason::NoAdapter, held);
+        }
     }
 
     fn choose(&self, view: &View<'_>, ask: &Ask<'_>, draw: Draw, room: &mut Room) -> Result<Place, Refusal> {
@@ -262,7 +288,10 @@ impl Scheduler {
     ) -> Result<Weighed, Refusal> {
         let mut excluded = view.fleet.filter(ask, &mut room.eligible);
         excluded.add(Reason::OtherRole, room.eligible.keep(Some(among.only)));
-        room.busy = among.busy;
+        room.busy = match among.busy {
+            Busy::Lately => view.load.utilisation(view.now),
+            Busy::AtPresent => busy_share(view.load, &room.eligible),
+        };
         if room.eligible.is_empty() {
             return Err(nobody(ask, excluded));
         }
@@ -309,6 +338,13 @@ impl Scheduler {
         };
         (scene, &mut room.costs)
     }
+}
+
+/// The share of some ranks that have prompts to compute.
+fn busy_share(load: &Load, of: &Bits) -> f64 {
+    let ranks = load.ranks();
+    let busy = |place: &Place| ranks.get(place.index()).is_some_and(|rank| rank.pending_tokens() > 0);
+    of.places().filter(busy).count() as f64 / f64::from(of.count().max(1))
 }
 
 /// Why there is nobody.

@@ -4,8 +4,9 @@
 //! the same log, so a failure is repeated by its seed. See `docs/simulator.md` for what is simulated and checked.
 //!
 //! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients; [`study`]
-//! is what is made of the records of a fleet; [`chaos`] draws fleets with faults from seeds and looks for what is wrong.
+//! is what is made of the records of a fleet; [`adapters`] is a world of adapters and slots; [`chaos`] draws fleets with faults from seeds and looks for what is wrong.
 
+pub mod adapters;
 pub mod chaos;
 pub mod feed;
 pub mod fleet;

@@ -67,6 +67,20 @@ label!(
 );
 
 label!(
+    /// What came of a load or an unload of an adapter.
+    AdapterMove = "move" {
+        /// It was loaded.
+        Loaded = "loaded",
+        /// It was to be loaded and was not.
+        LoadFailed = "load_failed",
+        /// It was unloaded.
+        Unloaded = "unloaded",
+        /// It was to be unloaded and was not.
+        UnloadFailed = "unload_failed",
+    }
+);
+
+label!(
     /// How much a finding about a worker matters.
     FoundSeverity = "severity" {
         /// Nothing is wrong.
@@ -183,6 +197,46 @@ label!(
         Broken = "broken",
         /// It was not to be asked at that moment.
         Closed = "closed",
+    }
+);
+
+label!(
+    /// Which part of a request a worker was asked for, where two may serve it.
+    LegKind = "leg" {
+        /// All of it.
+        Whole = "whole",
+        /// Its prompt.
+        Prefill = "prefill",
+        /// Its answer.
+        Decode = "decode",
+        /// KV that nobody waited for any more, so that it is let go.
+        Fetch = "fetch",
+    }
+);
+
+label!(
+    /// What came of a leg.
+    LegEnd = "end" {
+        /// An answer.
+        Answered = "answered",
+        /// None.
+        Failed = "failed",
+    }
+);
+
+label!(
+    /// What became of KV that was computed for another worker.
+    HandoffFate = "fate" {
+        /// A decode worker that went on with it fetched it.
+        HandedOver = "handed_over",
+        /// It was fetched so that it is let go.
+        Fetched = "fetched",
+        /// It was left until its worker drops it.
+        Lapsed = "lapsed",
+        /// Its worker went.
+        Gone = "gone",
+        /// There was none.
+        NotStaged = "not_staged",
     }
 );
 
@@ -312,6 +366,9 @@ mod tests {
         check(&Outcome::ALL);
         check(&RequestEnd::ALL);
         check(&TryFailure::ALL);
+        check(&LegKind::ALL);
+        check(&LegEnd::ALL);
+        check(&HandoffFate::ALL);
         check(&TurnedAway::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);

@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    Asked, Asker, Change, FoundSeverity, Outcome, Prediction, Quota, RepairKind, RequestEnd, RoutePart, Skip,
-    SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
+    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -258,6 +258,14 @@ metrics! {
         known_workers: Gauge = "homing_gateway_known_workers",
         /// Tries of requests that failed, by why.
         failed_tries: PerLabel<TryFailure, Counter> = "homing_gateway_failed_tries_total",
+        /// Requests to workers where two may serve one, by the part that was asked for and what came of it.
+        legs: PerLabel<LegKind, PerLabel<LegEnd, Counter>> = "homing_gateway_asked_legs_total",
+        /// Time until such a request was answered: prefill and fetch in full, others until their answer began.
+        leg_duration: PerLabel<LegKind, Histogram> = "homing_gateway_leg_duration_seconds",
+        /// KV that was computed for another worker, by what became of it.
+        handoffs: PerLabel<HandoffFate, Counter> = "homing_gateway_settled_handoffs_total",
+        /// Blocks that wait on prefill workers to be fetched, or will.
+        staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
         /// Answers that went on at another worker.
@@ -296,6 +304,18 @@ metrics! {
         inter_token: Histogram = "homing_gateway_inter_token_seconds",
         /// Time from a whole request to the end of its answer.
         request_duration: Histogram = "homing_gateway_request_duration_seconds",
+        /// Adapters that are known by name.
+        known_adapters: Gauge = "homing_gateway_known_adapters",
+        /// Adapters on ranks, each counted on every rank that has it.
+        resident_adapters: Gauge = "homing_gateway_resident_adapters",
+        /// Slots for adapters on all ranks.
+        adapter_slots: Gauge = "homing_gateway_adapter_slots",
+        /// Loads and unloads of adapters that workers were told to do, by what came of them.
+        adapter_moves: PerLabel<AdapterMove, Counter> = "homing_gateway_adapter_moves_total",
+        /// How long a load of an adapter took that succeeded.
+        adapter_load: Histogram = "homing_gateway_adapter_load_seconds",
+        /// How long requests waited for a load of their adapter.
+        adapter_wait: Histogram = "homing_gateway_adapter_wait_seconds",
         /// Spans that were sent to the collector of traces.
         sent_spans: Counter = "homing_gateway_sent_spans_total",
         /// Spans that were dropped because the queue was full or the collector did not take them.
@@ -322,6 +342,7 @@ mod tests {
         "worker",
     ];
     const UNITS: &[&str] = &[
+        "adapters",
         "answers",
         "batches",
         "blocks",
@@ -334,13 +355,16 @@ mod tests {
         "events",
         "failures",
         "findings",
+        "handoffs",
         "gaps",
         "heartbeats",
         "leases",
+        "legs",
         "lines",
         "lists",
         "lookups",
         "messages",
+        "moves",
         "overflows",
         "pings",
         "polls",
@@ -356,6 +380,7 @@ mod tests {
         "retries",
         "runs",
         "seconds",
+        "slots",
         "sources",
         "spans",
         "tokens",

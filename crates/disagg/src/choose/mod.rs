@@ -24,9 +24,9 @@ use crate::refused::Refused;
 use crate::topology::Topology;
 
 /// The name of the limit of prompt tokens that may be queued on a prefill rank.
-pub const QUEUED_LIMIT: &str = "disagg.max-queued-prompt-tokens";
+pub const QUEUED_LIMIT: &str = "disagg.queued-tokens";
 /// The name of the limit of blocks that may be staged on a prefill rank.
-pub const STAGED_LIMIT: &str = "disagg.max-staged-blocks";
+pub const STAGED_LIMIT: &str = "disagg.staged-share";
 
 /// How it is decided whether two workers serve a request.
 #[derive(Clone, Copy, Debug, PartialEq)]

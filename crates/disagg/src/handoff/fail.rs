@@ -102,7 +102,7 @@ impl Handoff {
         out: &mut Vec<Command>,
     ) {
         if matches!(reach, Reach::Answering(_)) {
-            self.decode_began(leg, out);
+            self.first_came(leg, out);
         }
         match self.state {
             State::HandingOver {

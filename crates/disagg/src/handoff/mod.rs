@@ -225,6 +225,17 @@ impl Handoff {
         &self.tried
     }
 
+    /// A number that is the same for two handoffs that will behave the same, given the same settings. For tests that visit all of them.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn fingerprint(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (&self.state, self.client, self.pool, &self.tried, &self.seats, self.kv).hash(&mut hasher);
+        (self.turn, self.turns, self.pairs, self.rechoices, self.leg).hash(&mut hasher);
+        (&self.withdrawn, self.told).hash(&mut hasher);
+        hasher.finish()
+    }
+
     fn lacks_prefill(&self) -> bool {
         self.settings.require == Require::Yes && self.pool != PoolPhase::Active
     }

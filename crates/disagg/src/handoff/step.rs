@@ -248,37 +248,34 @@ impl Handoff {
     }
 
     pub(super) fn decode_began(&mut self, leg: Leg, out: &mut Vec<Command>) {
-        match self.state {
-            State::HandingOver { decode, leg: open, .. } if open == leg => {
-                self.settle(Fate::HandedOver, out);
-                self.generate(decode, leg, None, out);
-            }
-            State::Meeting {
-                pair, prefill, decode, ..
-            } if decode == leg => {
-                self.settle(Fate::HandedOver, out);
-                self.end_seat(Side::Prefill, End::Finished, out);
-                let rank = pair.decode.unwrap_or(pair.prefill);
-                self.generate(rank, leg, prefill, out);
-            }
-            State::Asked { rank, leg: open, .. } if open == leg => self.generate(rank, leg, None, out),
-            State::Draining { leg: open, .. } if open == leg => self.settle(Fate::Drained, out),
-            _ => (),
+        self.first_came(leg, out);
+        if let (Client::Gone, State::Generating { leg: open, prefill, .. }) = (self.client, self.state)
+            && open == leg
+        {
+            // It has done what it was for.
+            out.push(Command::Cancel { leg });
+            self.over(prefill, End::Cancelled, out);
         }
     }
 
-    /// The answer comes; if nobody waits for it, it has done what it was for.
-    fn generate(&mut self, rank: RankId, leg: Leg, prefill: Option<Leg>, out: &mut Vec<Command>) {
-        if self.client == Client::Waits {
-            self.state = State::Generating { rank, leg, prefill };
-            return;
-        }
-        out.push(Command::Cancel { leg });
-        self.over(prefill, End::Cancelled, out);
+    /// The first of an answer came: what it is made of has been read. The leg may have ended since.
+    pub(super) fn first_came(&mut self, leg: Leg, out: &mut Vec<Command>) {
+        let (rank, prefill) = match self.state {
+            State::HandingOver { decode, leg: open, .. } if open == leg => (decode, None),
+            State::Meeting {
+                pair, prefill, decode, ..
+            } if decode == leg => (pair.decode.unwrap_or(pair.prefill), prefill),
+            State::Asked { rank, leg: open, .. } if open == leg => (rank, None),
+            State::Draining { leg: open, .. } if open == leg => return self.settle(Fate::Drained, out),
+            _ => return,
+        };
+        self.settle(Fate::HandedOver, out);
+        self.end_seat(Side::Prefill, End::Finished, out);
+        self.state = State::Generating { rank, leg, prefill };
     }
 
     pub(super) fn decode_done(&mut self, leg: Leg, out: &mut Vec<Command>) {
-        self.decode_began(leg, out);
+        self.first_came(leg, out);
         match self.state {
             State::Generating { leg: open, prefill, .. } if open == leg => {
                 self.tell(Outcome::Served, out);

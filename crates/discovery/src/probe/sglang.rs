@@ -1,12 +1,12 @@
 //! What does SGLang say of itself?
 
 use homing_config::{EventSource, EventsEndpoint, EventsMode, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks};
+use homing_domain::{BlockSize, Blocks, Role};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::vllm::near;
-use super::{Asked, Facts, MAX_RANKS, kept};
+use super::{Asked, Facts, MAX_RANKS, MAX_SLOTS, kept};
 use crate::ask::AskError;
 
 const NOT_SAID: &str = "its /server_info does not say it";
@@ -29,6 +29,17 @@ struct Info {
     disable_radix_cache: Option<bool>,
     #[serde(deserialize_with = "lenient")]
     enable_cache_report: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_mode: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_bootstrap_port: Option<u16>,
+    /// Adapters in memory, where there is a limit, and in one batch.
+    #[serde(deserialize_with = "lenient")]
+    max_loaded_loras: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
+    max_loras_per_batch: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
+    enable_lora: Option<bool>,
     /// Absent before 0.5.13; null where nothing is published.
     #[serde(deserialize_with = "present")]
     kv_events: Option<Value>,
@@ -86,6 +97,21 @@ impl Facts {
         let switch = |is_on: bool| if is_on { Switch::On } else { Switch::Off };
         self.prefix_caching = info.disable_radix_cache.map(|is_off| switch(!is_off));
         self.reports_cached = info.enable_cache_report.map(switch);
+        self.role = match info.disaggregation_mode.as_deref() {
+            Some("prefill") => Some(Role::Prefill),
+            Some("decode") => Some(Role::Decode),
+            _ => None,
+        };
+        let meets = self.role == Some(Role::Prefill);
+        self.bootstrap = info.disaggregation_bootstrap_port.filter(|port| meets && *port > 0);
+        let slots = info
+            .max_loaded_loras
+            .or(info.max_loras_per_batch)
+            .filter(|slots| *slots <= MAX_SLOTS);
+        self.adapter_slots = match info.enable_lora {
+            Some(false) => Some(0),
+            _ => slots,
+        };
         let missing = [
             ("version", self.version.is_none()),
             ("block_size", self.block_size.is_none()),

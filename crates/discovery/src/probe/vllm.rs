@@ -7,7 +7,8 @@ use homing_config::{EventSource, EventsEndpoint, EventsMode, HttpUrl, Switch};
 use homing_domain::{BlockSize, Blocks};
 use serde::Deserialize;
 
-use super::{Asked, Facts, MAX_RANKS, kept};
+use super::{Asked, Facts, MAX_RANKS, MAX_SLOTS, kept};
+use crate::activity::ADAPTERS;
 use crate::ask::AskError;
 use crate::lines::{Lines, Sample};
 
@@ -38,6 +39,8 @@ struct Events {
 struct Page {
     is_vllm: bool,
     cache: Option<Cache>,
+    /// Adapters that fit at once.
+    slots: Option<u32>,
     /// One more than the highest number of an engine.
     engines: u16,
 }
@@ -66,6 +69,7 @@ pub(super) async fn learn(facts: &mut Facts, worker: Asked<'_>) {
     }
     let engines = match page {
         Ok(page) => {
+            facts.adapter_slots = page.slots;
             facts.take_cache(&page.cache.unwrap_or_default());
             page.engines
         }
@@ -101,9 +105,16 @@ impl Page {
             return;
         }
         self.is_vllm = true;
-        let Some(sample) = Sample::of(line, &[CACHE, RUNNING]) else {
+        let Some(sample) = Sample::of(line, &[CACHE, RUNNING, ADAPTERS]) else {
             return;
         };
+        if sample.name == ADAPTERS.as_bytes() {
+            self.slots = sample
+                .number("max_lora")
+                .filter(|slots| *slots <= MAX_SLOTS)
+                .or(self.slots);
+            return;
+        }
         let engine: u16 = sample.number("engine").unwrap_or(0);
         self.engines = self.engines.max(engine.saturating_add(1));
         // All engines of a worker are set up alike; one that is still starting says `None`.
@@ -261,6 +272,7 @@ mod tests {
     fn the_page_is_read_by_its_names() {
         let mut page = Page::default();
         for line in [
+            "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"} 1e9",
             "vllm:num_requests_running{engine=\"0\",model_name=\"x\"} 0.0",
             "vllm:num_requests_running{engine=\"3\",model_name=\"x\"} 0.0",
             "vllm:cache_config_info{block_size=\"16\",enable_prefix_caching=\"False\",engine=\"0\",num_gpu_blocks=\"None\"} 1.0",
@@ -278,6 +290,7 @@ mod tests {
             Page {
                 is_vllm: true,
                 cache: Some(cache),
+                slots: Some(4),
                 engines: 4
             }
         );

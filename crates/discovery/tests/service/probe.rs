@@ -87,6 +87,8 @@ async fn a_vllm_says_what_it_is() {
         .map(|model| (model.name.as_str(), model.parent.as_deref()))
         .collect();
     assert_eq!(adapters, [("law", Some("tiny"))]);
+    assert_eq!(facts.adapter_slots, Some(4));
+    assert!(facts.adapters().all(|adapter| adapter.root.is_some()));
     expect!["reports_cached: vLLM does not say whether it runs with --enable-prompt-tokens-details; its first answer shows it"]
         .assert_eq(&reasons(&facts));
     mock.stop().await;

@@ -48,6 +48,7 @@ fn well() -> Observed {
             dialect: Some(Dialect::Vllm),
             version: Some("0.32.0".to_owned()),
             models: Some(vec![Model {
+                root: None,
                 name: "tiny".to_owned(),
                 parent: None,
                 max_len: None,

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
+mod adapters;
 mod advice;
+mod apart;
 mod clients;
 mod faults;
 mod findings;

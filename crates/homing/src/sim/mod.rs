@@ -1,6 +1,7 @@
 //! `homing sim`: worlds in virtual time, with faults. What is simulated is in `homing-sim`; this reads what was asked for
 //! and prints what came of it.
 
+mod adapters;
 mod report;
 mod run;
 
@@ -42,6 +43,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(feed)
         .subcommand(run::command())
+        .subcommand(adapters::command())
 }
 
 /// Runs it. What is to be printed, and whether all is well.
@@ -49,6 +51,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<(String, Verdict)> {
     match matches.subcommand() {
         Some(("feed", matches)) => feed(matches),
         Some(("run", matches)) => run::run(matches),
+        Some(("adapters", matches)) => Ok(adapters::run(matches)),
         _ => unreachable!("clap knows no other subcommand"),
     }
 }

@@ -29,6 +29,7 @@ struct Rank {
     block_size: u32,
     load: Load,
     adapters: AdapterUse,
+    adapter_slots: u32,
     tally: Tally,
     /// Requests that wait for the other side, counted at the first rank.
     meeting: usize,
@@ -107,6 +108,7 @@ fn seen(app: &App, rank: DpRank) -> Option<Rank> {
         block_size: app.settings.engine.block_size.get(),
         load: *load,
         adapters: adapters.clone(),
+        adapter_slots: app.settings.engine.adapters.slots,
         tally: tally.clone(),
         meeting,
     })

@@ -62,6 +62,26 @@ pub(super) const FAMILIES: &[Family] = &[
         series: &[("", |rank| (rank.tally.stopped + rank.tally.full) as f64)],
     },
     Family {
+        name: "sglang:lora_pool_slots_used",
+        help: "Number of LoRA adapter slots in use.",
+        kind: "gauge",
+        series: &[("", |rank| rank.adapters.resident.len() as f64)],
+    },
+    Family {
+        name: "sglang:lora_pool_slots_total",
+        help: "Number of LoRA adapter slots.",
+        kind: "gauge",
+        series: &[("", |rank| f64::from(rank.adapter_slots))],
+    },
+    Family {
+        name: "sglang:lora_pool_utilization",
+        help: "Share of LoRA adapter slots in use.",
+        kind: "gauge",
+        series: &[("", |rank| {
+            rank.adapters.resident.len() as f64 / f64::from(rank.adapter_slots.max(1))
+        })],
+    },
+    Family {
         name: "sglang:num_retractions_total",
         help: "Number of retracted requests.",
         kind: "counter",

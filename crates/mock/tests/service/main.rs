@@ -1,5 +1,6 @@
 //! Does it behave like an engine, seen from outside?
 
+mod adapters;
 mod api;
 mod blocks;
 mod continued;

@@ -4,16 +4,21 @@
 //! of the fleet, and the number of those that each reason excluded comes with it.
 
 mod facts;
+mod openings;
 mod reason;
 
 use homing_domain::{AdapterName, ModelName, WorkerId};
 use homing_load::Place;
+use homing_profile::Time;
 use rustc_hash::FxHashMap;
 
 use crate::ask::{Ask, Phase};
 use crate::bits::Bits;
 
+use openings::Openings;
+
 pub use facts::{Adapters, Duty, Health, Knowledge, Label, RankFacts};
+pub use openings::Ready;
 pub use reason::{Excluded, Reason};
 
 /// Everyone, and sets of them.
@@ -28,6 +33,7 @@ pub struct Fleet {
     draining: Bits,
     any_adapter: Bits,
     adapters: FxHashMap<AdapterName, Bits>,
+    openings: Openings,
     labels: FxHashMap<Label, Bits>,
     workers: FxHashMap<WorkerId, Bits>,
 }
@@ -35,7 +41,7 @@ pub struct Fleet {
 impl Fleet {
     /// Says what holds of the rank at a place, instead of what was said before.
     pub fn set(&mut self, place: Place, facts: RankFacts) {
-        self.remove(place);
+        self.take(place);
         self.all.set(place);
         self.models.entry(facts.model.clone()).or_default().set(place);
         self.workers.entry(facts.rank.worker).or_default().set(place);
@@ -66,6 +72,11 @@ impl Fleet {
 
     /// Forgets the rank at a place.
     pub fn remove(&mut self, place: Place) {
+        self.take(place);
+        self.openings.forget(place);
+    }
+
+    fn take(&mut self, place: Place) {
         let Some(facts) = self.facts.get_mut(place.index()).and_then(Option::take) else {
             return;
         };
@@ -129,8 +140,8 @@ impl Fleet {
         excluded.add(Reason::Draining, eligible.drop_all(&self.draining));
         if let Some(adapter) = ask.adapter {
             let mut able = self.any_adapter.clone();
-            for place in self.adapters.get(adapter).into_iter().flat_map(Bits::places) {
-                able.set(place);
+            for set in [self.adapters.get(adapter), self.openings.places(adapter)] {
+                set.into_iter().for_each(|set| able.add_all(set));
             }
             excluded.add(Reason::NoAdapter, eligible.keep(Some(&able)));
         }
@@ -163,11 +174,9 @@ impl Fleet {
         let wanted = ask.wanted;
         let prefills = matches!(ask.phase, Phase::Whole | Phase::Prefill);
         let decodes = matches!(ask.phase, Phase::Whole | Phase::Decode | Phase::Alone);
-        let adapter = ask.adapter.is_some_and(|adapter| match &facts.adapters {
-            Adapters::Any => false,
-            Adapters::Only(names) => !names.contains(adapter),
-            Adapters::None => true,
-        });
+        let adapter = ask
+            .adapter
+            .is_some_and(|adapter| !self.has(adapter, place) && self.openings.ready(adapter, place).is_none());
         let pinned = |pin: crate::ask::Pin| pin.worker != facts.rank.worker;
         let other_dp = |pin: crate::ask::Pin| pin.dp.is_some_and(|dp| dp != facts.rank.dp);
         let checks = [
@@ -193,6 +202,40 @@ impl Fleet {
             .into_iter()
             .find(|(excluded, _)| *excluded)
             .map(|(_, reason)| reason)
+    }
+
+    /// Whether a rank has an adapter, or loads what it lacks by itself.
+    pub fn has(&self, adapter: &AdapterName, place: Place) -> bool {
+        self.any_adapter.has(place) || self.adapters.get(adapter).is_some_and(|set| set.has(place))
+    }
+
+    /// Says which ranks may be chosen for an adapter although they do not have it, instead of what was said before.
+    pub fn set_openings(&mut self, adapter: &AdapterName, ready: Vec<(Place, Ready)>) {
+        self.openings.set(adapter, ready);
+    }
+
+    /// Somebody asked for an adapter on a worker that did not have it: it is being loaded from now on.
+    pub fn begin_load(&mut self, adapter: &AdapterName, worker: WorkerId, now: Time) {
+        if let Some(places) = self.workers.get(&worker) {
+            self.openings.begin(adapter, places, now);
+        }
+    }
+
+    /// When a rank that does not have an adapter has it, if it may be chosen for it.
+    #[inline]
+    pub fn opening(&self, adapter: Option<&AdapterName>, place: Place) -> Option<Ready> {
+        let adapter = adapter?;
+        let ready = self.openings.ready(adapter, place)?;
+        (!self.has(adapter, place)).then_some(ready)
+    }
+
+    /// The ranks that do not have an adapter and may be chosen for it.
+    pub fn openings(&self, adapter: Option<&AdapterName>) -> impl Iterator<Item = Place> {
+        let adapter = adapter.into_iter();
+        adapter.flat_map(move |adapter| {
+            let places = self.openings.places(adapter).into_iter().flat_map(Bits::places);
+            places.filter(move |place| !self.has(adapter, *place))
+        })
     }
 
     /// The sum of the weights of the preferred labels that a rank has.

@@ -76,6 +76,13 @@ impl<'a> Scene<'a> {
             .filter_map(move |place| Some((place, ranks.get(place.index())?)))
     }
 
+    /// Until a rank has the adapter that is asked for, in milliseconds; nothing if it has it.
+    #[inline]
+    pub fn load_wait(&self, place: Place) -> f64 {
+        let ready = self.fleet.opening(self.ask.adapter, place);
+        ready.map_or(0.0, |ready| ready.wait(self.now).0)
+    }
+
     /// Tokens in a block.
     pub fn block_tokens(&self) -> u32 {
         self.load.config().block_size.get()
@@ -109,6 +116,12 @@ pub trait Policy: fmt::Debug + Send {
 
     /// Whether it chooses nothing by itself, so that a request must name its worker.
     fn needs_pin(&self) -> bool {
+        false
+    }
+
+    /// Whether its costs contain the time that it takes to load an adapter. For one that does not, a rank that would have to load it is
+    /// no candidate while there is one that has it.
+    fn weighs_loads(&self) -> bool {
         false
     }
 

@@ -41,6 +41,8 @@ pub struct Prediction {
     pub space: f64,
     /// Until what is booked there and shared has been computed.
     pub sibling: f64,
+    /// Until the adapter that it needs has been loaded. What is ahead goes on meanwhile.
+    pub load: f64,
     /// Its own prompt, as far as it is not cached.
     pub prefill: f64,
     /// The same on a typical rank: what it is as work for the fleet.
@@ -54,7 +56,7 @@ pub struct Prediction {
 impl Prediction {
     /// Until its prompt is begun.
     pub fn wait(&self) -> f64 {
-        self.queue.max(self.space).max(self.sibling)
+        self.queue.max(self.space).max(self.sibling).max(self.load)
     }
 
     /// Until its first token.
@@ -177,6 +179,7 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         queue: rank.backlog(scene.now).0,
         space: rank.space_wait(own.blocks as u64).0,
         sibling,
+        load: scene.load_wait(place),
         prefill: f64::from(own.prefill) * rank.present_factor(),
         work: f64::from(own.work),
         onboard: f64::from(own.onboard),

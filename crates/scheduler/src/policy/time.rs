@@ -72,13 +72,18 @@ impl Policy for PredictedTime {
         true
     }
 
+    fn weighs_loads(&self) -> bool {
+        true
+    }
+
     fn cost(&self, scene: &Scene<'_>, costs: &mut Costs) {
         let weights = self.weights(scene);
         weigh_all(scene, &weights, costs);
-        // What is booked and awaited has a time of its own on each rank: few, and one by one.
-        for place in scene.overlap.awaited() {
-            if let Some(rank) = scene.load.rank(*place).filter(|_| scene.eligible.has(*place)) {
-                costs.set(*place, weights.cost(&predict(scene, *place, rank)));
+        // What is booked and awaited has a time of its own on each rank, and so has an adapter that is loaded: few, and one by one.
+        let awaited = scene.overlap.awaited().iter().copied();
+        for place in awaited.chain(scene.fleet.openings(scene.ask.adapter)) {
+            if let Some(rank) = scene.load.rank(place).filter(|_| scene.eligible.has(place)) {
+                costs.set(place, weights.cost(&predict(scene, place, rank)));
             }
         }
     }
@@ -100,6 +105,9 @@ impl Policy for PredictedTime {
         terms.add("queue", of.queue);
         terms.add("space", of.space);
         terms.add("sibling", of.sibling);
+        if of.load > 0.0 {
+            terms.add("load", of.load);
+        }
         terms.add("prefill", weights.prefill(&of));
         terms.add("others", weights.others * of.work);
         terms.add("onboard", of.onboard);

@@ -1,5 +1,6 @@
 //! Where do requests go, and why?
 
+mod adapters;
 mod decisions;
 mod properties;
 mod queue;

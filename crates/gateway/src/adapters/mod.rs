@@ -1,0 +1,31 @@
+//! LoRA adapters: where they are, how requests get to them, and how they get to workers.
+//!
+//! What is to be done is decided by [`homing_adapters::Manager`], one for each router; here are those who tell it what happens and carry
+//! out what it says, over the engines' own endpoints. `serve.adapters` says how much of it is used:
+//!
+//! - *observe*: where adapters are is shown. Any worker of the model is sent any of them;
+//! - *route*: requests go to workers that have their adapter;
+//! - *manage*: adapters are also loaded and unloaded. A request whose adapter nobody has waits for a load, and is decided then.
+//!
+//! **Invariant:** an adapter is not unloaded under a request: whoever sends one holds an [`Inside`] until the answer is over, and is sent
+//! elsewhere if the adapter is on its way out.
+//!
+//! **Invariant:** the router is told of a load after it is done, and of an unload before it is begun.
+
+mod admin;
+mod engine;
+mod orders;
+mod shelf;
+mod wait;
+
+pub(crate) use admin::routes;
+pub(crate) use orders::{Order, Registered};
+pub(crate) use shelf::{Inside, Shelf, ShelfConfig};
+pub(crate) use wait::LoadWait;
+
+/// Orders of operators that wait to be carried out.
+pub(crate) const ORDERS: usize = 16;
+/// The longest path or address of an adapter, in bytes.
+pub(crate) const LONGEST_SOURCE: usize = 4096;
+/// Loads that one request waits for, at most; then it is told that it cannot be served.
+pub(crate) const MOST_LOADS: usize = 8;

@@ -1,0 +1,627 @@
+//! The world: what happens when, and to whom.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use homing_adapters::{Act, Entered, Host as Site, JobId, Manager, ManagerConfig, Method, Opening, Pinned};
+use homing_domain::{AdapterName, BlockSize, HashSeed, KeyHasher, ModelName, RankId, RequestId, Tokens, WorkerId};
+use homing_engine::{Outcome as Step, Request};
+use homing_index::{Index, IndexConfig};
+use homing_load::{End, RankSpec, Ticket};
+use homing_profile::{Millis, Time, Timing, builtin};
+use homing_router::{CacheView, Effect, Ended, NewRank, Question, Routed, Router, RouterConfig, Turned, Verdict};
+use homing_scheduler::policy::by_name;
+use homing_scheduler::{Adapters, RankFacts};
+
+use super::host::Host;
+use super::mix::Mix;
+use crate::Rng;
+use crate::study::Quantiles;
+
+/// How often time passes for the router.
+const TICK: Millis = Millis(100.0);
+/// How long a request that cannot go anywhere is put off, and how often.
+const AGAIN: Millis = Millis(50.0);
+const TRIES: u32 = 400;
+
+/// How adapters get to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Any worker is sent anything, and loads what it lacks.
+    None,
+    /// They are put where they are wanted.
+    Managed(Method),
+}
+
+/// A worker that is lost for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lose {
+    /// Which.
+    pub worker: u32,
+    /// When, in seconds.
+    pub at: f64,
+    /// When it is back, with nothing.
+    pub back: f64,
+}
+
+/// A world to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// All that is drawn is drawn from it.
+    pub seed: u64,
+    /// Workers.
+    pub workers: u32,
+    /// Slots of each.
+    pub slots: u32,
+    /// Adapters.
+    pub adapters: u32,
+    /// How they get to workers.
+    pub placement: Placement,
+    /// Requests per second, of which one in five is for the model itself.
+    pub rate: f64,
+    /// How long requests come, in seconds.
+    pub seconds: f64,
+    /// How often popularity shifts, in seconds.
+    pub shift: Option<f64>,
+    /// How long a load takes on average.
+    pub load: Millis,
+    /// How many of a thousand loads fail.
+    pub failing: u64,
+    /// Who is lost.
+    pub lose: Option<Lose>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Requests that came, and those that were answered.
+    pub requests: u64,
+    /// Those that were answered.
+    pub served: u64,
+    /// Those that were given up.
+    pub failed: u64,
+    /// Requests that reached an engine without their adapter: there must be none.
+    pub strays: u64,
+    /// Times to the first token, in milliseconds, of requests for adapters.
+    pub first_token: Quantiles,
+    /// The same of those for the model itself.
+    pub base_first_token: Quantiles,
+    /// Each load: when, in seconds, where and what.
+    pub loads: Vec<(f64, u32, AdapterName)>,
+    /// Loads that failed.
+    pub failed_loads: u64,
+    /// What the lost worker had when it was lost, and what it has at the end.
+    pub lost: BTreeSet<AdapterName>,
+    /// What it has at the end.
+    pub back: BTreeSet<AdapterName>,
+}
+
+impl Outcome {
+    /// Loads from one second to another.
+    pub fn loads_in(&self, from: f64, to: f64) -> usize {
+        self.loads.iter().filter(|(at, ..)| (from..to).contains(at)).count()
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Due {
+    Arrive,
+    Again(usize),
+    Wake(u32),
+    /// A load or unload that a manager ordered is over.
+    Moved {
+        worker: u32,
+        life: u64,
+        job: JobId,
+        adapter: AdapterName,
+        loads: bool,
+        well: bool,
+    },
+    /// A load of a worker's own is over.
+    Loaded {
+        worker: u32,
+        life: u64,
+        adapter: AdapterName,
+        well: bool,
+    },
+    Tick,
+    Shift,
+    Lost(u32),
+    Back(u32),
+}
+
+struct Entry(Time, u64, Due);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) arrived: Time,
+    pub(super) adapter: Option<AdapterName>,
+    prompt: u32,
+    output: u32,
+    attempt: u32,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) worker: u32,
+    first: bool,
+    over: bool,
+}
+
+pub(super) struct World {
+    pub(super) setup: Setup,
+    pub(super) now: Time,
+    pub(super) rng: Rng,
+    mix: Mix,
+    calendar: BinaryHeap<Reverse<Entry>>,
+    number: u64,
+    pub(super) hosts: Vec<Host>,
+    pub(super) router: Router,
+    pub(super) manager: Option<Manager>,
+    pub(super) calls: Vec<Call>,
+    /// Those who wait for a load that a manager was asked for.
+    pub(super) waiting: BTreeMap<(u32, AdapterName), Vec<usize>>,
+    pub(super) told: BTreeMap<u32, Vec<AdapterName>>,
+    pub(super) opened: BTreeMap<AdapterName, Vec<Opening>>,
+    ticks: u64,
+    step: Step,
+    pub(super) outcome: Outcome,
+}
+
+/// Runs it until every request has an end.
+pub fn run(setup: &Setup) -> Outcome {
+    let mut world = World::new(setup.clone());
+    world.begin();
+    while let Some(Reverse(Entry(at, _, due))) = world.calendar.pop() {
+        world.now = at;
+        world.happens(due);
+    }
+    if let Some(lose) = setup.lose {
+        world.outcome.back = world.has(lose.worker);
+    }
+    world.outcome
+}
+
+impl World {
+    fn new(setup: Setup) -> Self {
+        let timing = Timing::measured(builtin::load("h200-llama-3.1-8b").expect("it comes with Homing"));
+        let hasher = KeyHasher::new(HashSeed::PUBLIC);
+        let mut config = RouterConfig::new(BlockSize::new(16).expect("it is not 0"), hasher);
+        config.seed = setup.seed;
+        let policy = by_name("time").expect("it exists");
+        let router = Router::new(&config, policy, Index::new(IndexConfig::new(hasher)).reader());
+        let manager = match setup.placement {
+            Placement::None => None,
+            Placement::Managed(method) => Some(Manager::new(ManagerConfig {
+                method,
+                expected_load: setup.load,
+                at_once: setup.workers as usize,
+                ..ManagerConfig::default()
+            })),
+        };
+        Self {
+            now: Time::ZERO,
+            rng: Rng::new(setup.seed),
+            mix: Mix::new(setup.adapters),
+            calendar: BinaryHeap::new(),
+            number: 0,
+            hosts: (0..setup.workers)
+                .map(|_| Host::new(timing.clone(), setup.slots))
+                .collect(),
+            router,
+            manager,
+            calls: Vec::new(),
+            waiting: BTreeMap::new(),
+            told: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            ticks: 0,
+            step: Step::default(),
+            outcome: Outcome::default(),
+            setup,
+        }
+    }
+
+    fn begin(&mut self) {
+        for worker in 0..self.setup.workers {
+            self.up(worker);
+        }
+        if let Some(manager) = &mut self.manager {
+            for name in self.mix.names() {
+                let registered = manager.register(name, "/adapters".into(), Pinned::No);
+                registered.expect("there is room");
+            }
+        }
+        self.enter(Time::ZERO, Due::Arrive);
+        self.enter(Time::ZERO, Due::Tick);
+        if let Some(shift) = self.setup.shift {
+            self.enter(Time::from_millis(shift * 1e3), Due::Shift);
+        }
+        if let Some(lose) = self.setup.lose {
+            self.enter(Time::from_millis(lose.at * 1e3), Due::Lost(lose.worker));
+            self.enter(Time::from_millis(lose.back * 1e3), Due::Back(lose.worker));
+        }
+    }
+
+    pub(super) fn enter(&mut self, at: Time, due: Due) {
+        self.number += 1;
+        self.calendar.push(Reverse(Entry(at, self.number, due)));
+    }
+
+    fn happens(&mut self, due: Due) {
+        match due {
+            Due::Arrive => self.arrive(),
+            Due::Again(call) => self.ask(call),
+            Due::Wake(worker) => {
+                self.hosts[worker as usize].wakes = None;
+                self.work(worker);
+            }
+            Due::Moved {
+                worker,
+                life,
+                job,
+                adapter,
+                loads,
+                well,
+            } => {
+                if self.hosts[worker as usize].life == life {
+                    self.moved(worker, job, &adapter, (loads, well));
+                }
+            }
+            Due::Loaded {
+                worker,
+                life,
+                adapter,
+                well,
+            } => {
+                if self.hosts[worker as usize].life == life {
+                    self.loaded(worker, &adapter, well);
+                }
+            }
+            Due::Tick => self.tick(),
+            Due::Shift => {
+                self.mix.shift();
+                if self.comes() {
+                    let shift = self.setup.shift.unwrap_or(1e9);
+                    self.enter(self.now + Millis(shift * 1e3), Due::Shift);
+                }
+            }
+            Due::Lost(worker) => self.lost(worker),
+            Due::Back(worker) => {
+                self.hosts[worker as usize].up = true;
+                self.up(worker);
+            }
+        }
+        self.effects();
+    }
+
+    /// Whether requests still come.
+    fn comes(&self) -> bool {
+        self.now.millis() < self.setup.seconds * 1e3
+    }
+
+    fn arrive(&mut self) {
+        if !self.comes() {
+            return;
+        }
+        let gap = -(1.0 - self.rng.share()).ln() / self.setup.rate * 1e3;
+        self.enter(self.now + Millis(gap), Due::Arrive);
+        let adapter = if self.rng.chance(200) {
+            None
+        } else {
+            Some(self.mix.draw(&mut self.rng))
+        };
+        let call = Call {
+            arrived: self.now,
+            adapter,
+            prompt: self.rng.between(256, 1_024) as u32,
+            output: self.rng.between(16, 96) as u32,
+            attempt: 0,
+            ticket: None,
+            worker: 0,
+            first: false,
+            over: false,
+        };
+        self.outcome.requests += 1;
+        if let Some(manager) = &mut self.manager {
+            manager.asked(self.now, call.adapter.as_ref(), Tokens(call.prompt + call.output));
+        }
+        self.calls.push(call);
+        self.ask(self.calls.len() - 1);
+    }
+
+    /// A request wants to go somewhere.
+    pub(super) fn ask(&mut self, number: usize) {
+        let call = &mut self.calls[number];
+        if call.over {
+            return;
+        }
+        call.attempt += 1;
+        if call.attempt > TRIES {
+            call.over = true;
+            self.outcome.failed += 1;
+            return;
+        }
+        let id = RequestId::new(format!("{number}.{}", call.attempt));
+        let mut question = Question::new(id, model(), Tokens(call.prompt), Arc::from([]));
+        question.adapter.clone_from(&call.adapter);
+        question.most_output = Tokens(call.output);
+        match self.router.ask(self.now, question) {
+            Verdict::Go(routed) => self.go(number, *routed),
+            Verdict::Wait => {}
+            Verdict::Turned(why) => self.turned(number, why),
+        }
+    }
+
+    fn turned(&mut self, number: usize, why: Turned) {
+        match why {
+            Turned::Loads { adapter, rank, .. } => self.waits(number, rank.worker.0, &adapter),
+            _ => self.enter(self.now + AGAIN, Due::Again(number)),
+        }
+    }
+
+    /// A request goes to a worker.
+    fn go(&mut self, number: usize, routed: Routed) {
+        let worker = routed.decision.chosen.rank.worker.0;
+        let call = &mut self.calls[number];
+        call.ticket = routed.ticket;
+        call.worker = worker;
+        let Some(adapter) = call.adapter.clone() else {
+            self.submit(number);
+            return;
+        };
+        if let Some(manager) = &mut self.manager {
+            if manager.enter(self.now, WorkerId(worker), &adapter) == Entered::Ready {
+                self.submit(number);
+            } else {
+                self.give_back(number);
+                self.tell(Some(&adapter));
+                self.enter(self.now + Millis(1.0), Due::Again(number));
+            }
+            return;
+        }
+        self.hosts[worker as usize].queue.push_back(number);
+        self.load_lazily(worker);
+    }
+
+    fn give_back(&mut self, number: usize) {
+        if let Some(ticket) = self.calls[number].ticket.take() {
+            let ended = Ended {
+                end: End::Cancelled,
+                generated: None,
+                cached: None,
+            };
+            self.router.done(self.now, ticket, &ended);
+        }
+    }
+
+    pub(super) fn submit(&mut self, number: usize) {
+        let call = &self.calls[number];
+        // No two prompts share anything.
+        let prompt: Vec<u32> = (0..call.prompt)
+            .map(|at| (number as u32).wrapping_mul(31).wrapping_add(at) % 50_000)
+            .collect();
+        let mut request = Request::plain(number as u64, prompt, call.output);
+        request.adapter.clone_from(&call.adapter);
+        let worker = call.worker;
+        if self.hosts[worker as usize].engine.submit(request).is_err() {
+            self.outcome.strays += 1;
+            self.give_back(number);
+            self.enter(self.now + AGAIN, Due::Again(number));
+            return;
+        }
+        self.work(worker);
+    }
+
+    /// An engine does what is due.
+    fn work(&mut self, worker: u32) {
+        let mut step = std::mem::take(&mut self.step);
+        while self.hosts[worker as usize].engine.poll(self.now, &mut step) {
+            for output in &step.tokens {
+                self.first_token(output.request.0 as usize);
+            }
+            for finished in &step.finished {
+                self.finished(worker, finished.request.0 as usize);
+            }
+        }
+        self.step = step;
+        let host = &mut self.hosts[worker as usize];
+        if let Some(next) = host.engine.wake_at()
+            && host.wakes.is_none_or(|wakes| next < wakes)
+        {
+            host.wakes = Some(next);
+            self.enter(next, Due::Wake(worker));
+        }
+    }
+
+    fn first_token(&mut self, number: usize) {
+        let call = &mut self.calls[number];
+        if std::mem::replace(&mut call.first, true) {
+            return;
+        }
+        let took = self.now.since(call.arrived).0;
+        if call.adapter.is_some() {
+            self.outcome.first_token.add(took);
+        } else {
+            self.outcome.base_first_token.add(took);
+        }
+        if let Some(ticket) = call.ticket {
+            self.router.prefill_done(self.now, ticket);
+        }
+    }
+
+    fn finished(&mut self, worker: u32, number: usize) {
+        let call = &mut self.calls[number];
+        call.over = true;
+        self.outcome.served += 1;
+        let (adapter, output) = (call.adapter.clone(), call.output);
+        if let Some(ticket) = call.ticket.take() {
+            let ended = Ended {
+                end: End::Finished,
+                generated: Some(Tokens(output)),
+                cached: None,
+            };
+            self.router.done(self.now, ticket, &ended);
+        }
+        let Some(adapter) = adapter else { return };
+        if let Some(manager) = &mut self.manager {
+            manager.leave(self.now, WorkerId(worker), &adapter);
+            return;
+        }
+        let now = self.now;
+        if let Some(held) = self.hosts[worker as usize].held.get_mut(&adapter) {
+            held.requests = held.requests.saturating_sub(1);
+            held.last = now;
+        }
+        if !self.hosts[worker as usize].queue.is_empty() {
+            self.enter(now, Due::Wake(worker));
+            self.load_lazily(worker);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.router.tick(self.now);
+        let busy = self.router.utilisation(self.now);
+        self.ticks += 1;
+        if let Some(manager) = &mut self.manager {
+            manager.tick(self.now, busy);
+            self.manage(None);
+            if self.ticks.is_multiple_of(10) {
+                self.tell_all();
+            }
+        }
+        let over = self.calls.iter().rev().all(|call| call.over);
+        if self.comes() || !over {
+            self.enter(self.now + TICK, Due::Tick);
+        }
+    }
+
+    fn up(&mut self, worker: u32) {
+        let rank = RankId::new(worker, 0);
+        let timing = Timing::measured(builtin::load("h200-llama-3.1-8b").expect("it comes with Homing"));
+        let adapters = if self.manager.is_some() {
+            Adapters::None
+        } else {
+            Adapters::Any
+        };
+        let new = NewRank {
+            spec: RankSpec {
+                capacity: Some(16_384),
+                max_sequences: Some(256),
+                ..RankSpec::new(rank, timing)
+            },
+            facts: RankFacts {
+                adapters,
+                ..RankFacts::new(rank, model())
+            },
+            view: CacheView::Nothing,
+        };
+        self.router.rank_up(self.now, new).expect("there is room");
+        self.told.remove(&worker);
+        if let Some(manager) = &mut self.manager {
+            manager.worker_up(Site {
+                worker: WorkerId(worker),
+                name: format!("http://worker-{worker}:8000").into(),
+                ranks: 1,
+                slots: self.setup.slots,
+            });
+        }
+    }
+
+    /// A worker is lost: its requests begin anew elsewhere.
+    fn lost(&mut self, worker: u32) {
+        self.outcome.lost = self.has(worker);
+        self.hosts[worker as usize].lose();
+        self.router.rank_gone(self.now, RankId::new(worker, 0));
+        if let Some(manager) = &mut self.manager {
+            manager.worker_gone(WorkerId(worker));
+        }
+        let gone: Vec<usize> = (0..self.calls.len())
+            .filter(|number| {
+                let call = &self.calls[*number];
+                !call.over && call.ticket.is_some() && call.worker == worker
+            })
+            .collect();
+        for number in gone {
+            self.calls[number].ticket = None;
+            self.enter(self.now, Due::Again(number));
+        }
+        self.release(worker);
+    }
+
+    fn has(&self, worker: u32) -> BTreeSet<AdapterName> {
+        match &self.manager {
+            Some(manager) => manager.residency().on_worker(WorkerId(worker)),
+            None => self.hosts[worker as usize].held.keys().cloned().collect(),
+        }
+    }
+
+    /// Carries out what the router wants done.
+    pub(super) fn effects(&mut self) {
+        while let Some(effect) = self.router.next_effect() {
+            let number = |id: &RequestId| id.as_str().split('.').next().and_then(|number| number.parse().ok());
+            match effect {
+                Effect::Go { id, routed } => {
+                    if let Some(number) = number(&id) {
+                        self.go(number, *routed);
+                    }
+                }
+                Effect::Turned { id, why } => {
+                    if let Some(number) = number(&id) {
+                        self.turned(number, why);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How long a load takes this time, and whether it goes well.
+    pub(super) fn draw_load(&mut self) -> (Millis, bool) {
+        let takes = Millis(self.setup.load.0 * (0.5 + self.rng.share()));
+        let failing = self.setup.failing;
+        (takes, !self.rng.chance(failing))
+    }
+
+    pub(super) fn note_load(&mut self, worker: u32, adapter: &AdapterName) {
+        let at = self.now.millis() / 1e3;
+        self.outcome.loads.push((at, worker, adapter.clone()));
+    }
+
+    /// What a command of a manager leads to.
+    pub(super) fn carry_out(&mut self, worker: u32, job: JobId, adapter: AdapterName, act: &Act) {
+        let (loads, (takes, well)) = match act {
+            Act::Load { .. } => (true, self.draw_load()),
+            Act::Unload => (false, (Millis(2.0), true)),
+        };
+        let life = self.hosts[worker as usize].life;
+        let due = Due::Moved {
+            worker,
+            life,
+            job,
+            adapter,
+            loads,
+            well,
+        };
+        self.enter(self.now + takes, due);
+    }
+}
+
+pub(super) fn model() -> ModelName {
+    ModelName::from("m")
+}
