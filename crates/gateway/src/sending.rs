@@ -1,6 +1,6 @@
 //! One request on its way to one worker: what is sent, and how much of the answer is read to know that it is one.
 //!
-//! Engines send a status of 200 before they have computed anything, so an answer counts as begun when its first event came. Until then
+//! Engines send a status of 200 before they have computed anything, so an answer counts as begun when its first words came. Until then
 //! a failure is nobody's loss.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use homing_discovery::{Admission, Outcome};
 use homing_domain::RankId;
-use homing_protocol::{Ask, Attention, Delivery, Ear, Splitter};
+use homing_protocol::{Ask, Delivery};
 use homing_telemetry::TryFailure;
 use hyper::header::HeaderValue;
 use hyper::http::response;
@@ -23,7 +23,7 @@ use crate::gateway::Gateway;
 use crate::headers;
 use crate::line::Line;
 use crate::pool::Pool;
-use crate::reading::{Begins, begins, is_events, joined};
+use crate::reading::{Begins, Opening, is_events, joined};
 use crate::record::Record;
 use crate::spans::Form;
 use crate::truth::Feature;
@@ -146,8 +146,7 @@ impl Sending {
         let most = usize::try_from(self.gateway.config.load().serve.bodies.answer).unwrap_or(usize::MAX);
         let mut begun: Vec<Bytes> = Vec::new();
         let mut size = 0;
-        let mut splitter = Splitter::new(LONGEST_EVENT);
-        let mut ear = Ear::new(self.ask.endpoint, Attention::Facts);
+        let mut opening = Opening::new(self.ask.endpoint, LONGEST_EVENT);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let piece = match timeout(left, line.piece()).await {
@@ -179,7 +178,7 @@ impl Sending {
                 }
                 continue;
             }
-            match begins(&mut splitter, &mut ear, piece) {
+            match opening.begins(piece) {
                 Begins::NotYet => {}
                 Begins::Yes => {
                     let body = Arriving::Pieces { begun, line };

@@ -211,6 +211,21 @@ async fn a_prefill_worker_that_fails_at_any_step_costs_nobody_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
+    let fleet = Fleet::start(1, 1, &[ALWAYS]).await;
+    faults(&fleet.prefill[0], json!({ "handover": "lapse" })).await;
+    for stream in [false, true] {
+        let mut body = chat(5, 8);
+        body["stream"] = json!(stream);
+        let response = fleet.gateway.send("/v1/chat/completions", &body).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["x-homing-served-by"], fleet.decode[0].url().as_str());
+        assert!(!response.headers().contains_key("x-homing-prefilled-by"));
+    }
+    fleet.rests().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_of_either_kind_break_no_stream() {
     // What a worker that was killed was about to fetch stays until it lapses.
     let slow = [("mock.speedup", "20"), ("mock.kv-lease", "1s")];
