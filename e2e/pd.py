@@ -82,9 +82,12 @@ class Proxy:
             writer.close()
             return
         leg = asyncio.Event()
-        await asyncio.gather(
-            self.forward(reader, here, leg), self.backward(there, writer, leg), return_exceptions=True
-        )
+        ways = [asyncio.create_task(way) for way in (self.forward(reader, here, leg), self.backward(there, writer, leg))]
+        # When one side is gone, so is the other.
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
         here.close()
         writer.close()
 

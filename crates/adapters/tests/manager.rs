@@ -223,6 +223,33 @@ fn who_waits_for_a_slot_gets_one_though_all_are_in_use() {
 }
 
 #[test]
+fn who_gives_way_and_is_asked_for_goes_elsewhere_or_stays() {
+    let mut manager = with(1, 1, 1);
+    manager.tick(at(0.0), 0.0);
+    settle(&mut manager, at(0.0));
+    manager.register(&name(9), "/y".into(), Pinned::No).unwrap();
+    assert_eq!(manager.enter(at(1.0), WorkerId(0), &name(0)), Entered::Ready);
+    manager.want(at(1.0), WorkerId(0), &name(9));
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Absent);
+    // There is nobody else: it stays for those who ask for it.
+    let opening = manager.openings(at(1.1), &name(0));
+    assert_eq!(
+        opening.iter().map(|opening| opening.worker).collect::<Vec<_>>(),
+        [WorkerId(0)]
+    );
+    manager.want(at(1.1), WorkerId(0), &name(0));
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Ready);
+    // With somebody else, it is loaded there.
+    manager.worker_up(host(1, 1));
+    manager.want(at(1.2), WorkerId(0), &name(9));
+    let opening = manager.openings(at(1.3), &name(0));
+    assert_eq!(
+        opening.iter().map(|opening| opening.worker).collect::<Vec<_>>(),
+        [WorkerId(1)]
+    );
+}
+
+#[test]
 fn an_old_listing_does_not_undo_what_was_done_since() {
     let mut manager = with(1, 1, 2);
     manager.tick(at(1.0), 0.0);

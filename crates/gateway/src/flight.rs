@@ -13,8 +13,8 @@ use homing_load::End;
 use homing_protocol::Usage;
 use homing_telemetry::Prediction;
 
+use crate::booked::Booked;
 use crate::gateway::Gateway;
-use crate::lane::Booked;
 use crate::truth::{Feature, Fit};
 use crate::worker::Worker;
 

@@ -22,6 +22,7 @@ mod admin;
 mod advice;
 mod allowance;
 mod asking;
+mod booked;
 mod budget;
 mod case;
 mod checkup;

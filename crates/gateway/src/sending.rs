@@ -16,11 +16,11 @@ use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tokio::time::timeout;
 
+use crate::booked::Booked;
 use crate::events::LONGEST_EVENT;
 use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::headers;
-use crate::lane::Booked;
 use crate::line::Line;
 use crate::pool::Pool;
 use crate::reading::{Begins, begins, is_events, joined};

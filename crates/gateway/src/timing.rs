@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use homing_domain::Role;
 use homing_telemetry::{RoutePart, WorkerRole};
 
+use crate::booked::{Booked, Deciding, Half};
 use crate::gateway::Gateway;
-use crate::lane::{Booked, Deciding, Half};
 use crate::record::{Leg, Record, Try};
 use crate::spans;
 use crate::worker::Worker;

@@ -18,8 +18,9 @@ use homing_scheduler::{Phase, Pin};
 use homing_telemetry::TryFailure;
 use hyper::http::response;
 
+use crate::booked::Booked;
 use crate::handing::{Begun, Handing};
-use crate::lane::{Booked, Lane};
+use crate::lane::Lane;
 use crate::record::{Leg, Try};
 use crate::refusal::Refuse;
 use crate::sending::{Answer, Failed, Sending, Tried};

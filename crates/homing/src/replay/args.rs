@@ -12,8 +12,8 @@ pub struct FleetArgs {
     /// Workers
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
-    /// So many of them compute prompts, and the others take the KV over and answer
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4095))]
+    /// So many of them compute prompts, and the others take the KV over and answer; 0: all can do either, or all of it
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=4095))]
     pub prefill: Option<u32>,
     /// Workers that answer, beside those of --prefill: in place of --workers
     #[arg(long, value_name = "NUMBER", requires = "prefill", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(1..=4095))]

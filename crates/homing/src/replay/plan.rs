@@ -243,6 +243,7 @@ fn setup(args: &FleetArgs, believed: &str, room: &Room) -> anyhow::Result<FleetS
         split: split::setup(args)?,
         spelling: Spelling::default(),
     };
+    split::check(&setup)?;
     set_blocks(&mut setup, blocks);
     Ok(setup)
 }

@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use homing_disagg::{ChooseSettings, HandoffSettings, Judge, Whether};
 use homing_profile::{GigabytesPerSecond, Millis};
-use homing_sim::fleet::{LinkSpec, SplitSetup};
+use homing_sim::fleet::{FleetSetup, LinkSpec, SplitSetup};
 
 use super::args::FleetArgs;
 use super::written;
@@ -30,6 +30,18 @@ pub fn setup(args: &FleetArgs) -> anyhow::Result<Option<SplitSetup>> {
         workers(args)
     );
     Ok(Some(of(args, prefill)?))
+}
+
+/// What cannot happen in a split fleet is not asked for.
+pub fn check(setup: &FleetSetup) -> anyhow::Result<()> {
+    let odd = |fault: &&homing_sim::fleet::Fault| matches!(fault.kind.name(), "router-restart" | "leave");
+    if let Some(fault) = setup.faults.iter().find(odd).filter(|_| setup.split.is_some()) {
+        bail!(
+            "--faults has {}, which is not simulated together with --prefill",
+            fault.kind.name()
+        );
+    }
+    Ok(())
 }
 
 /// A fleet of which so many compute prompts.

@@ -45,14 +45,12 @@ pub fn head(plan: &Plan, style: Style) -> String {
         setup.seed,
     );
     if let Some(split) = &setup.split {
-        let _ = writeln!(
-            text,
-            "{}  {} compute prompts, {} answer; KV leaves at {} GB/s",
-            style.bold("split  "),
-            split.prefill,
-            setup.workers.count - split.prefill,
-            split.link.bandwidth.0,
-        );
+        let who = match split.prefill {
+            0 => "all compute prompts for others and answer".to_owned(),
+            prefill => format!("{prefill} compute prompts, {} answer", setup.workers.count - prefill),
+        };
+        let rate = split.link.bandwidth.0;
+        let _ = writeln!(text, "{}  {who}; KV leaves at {rate} GB/s", style.bold("split  "));
     }
     let _ = writeln!(
         text,

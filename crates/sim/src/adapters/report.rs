@@ -84,7 +84,7 @@ fn shifting(seed: u64, seconds: f64, slots: u32, placement: Placement) -> Setup 
         slots,
         adapters: 200,
         placement,
-        rate: 120.0,
+        rate: 40.0,
         seconds,
         shift: Some(30.0),
         load: Millis(500.0),

@@ -23,16 +23,15 @@ pub enum Bug {
 /// others or lives that end at one certain number: the world of feeds has them, and finds all.
 const FEED: [homing_feed::Bug; 2] = [homing_feed::Bug::StaleApplied, homing_feed::Bug::RepeatCountedTwice];
 
-/// Mistakes of a handoff that show in a world. The others need answers of a router that come late, or one that chooses what it may not:
-/// the explorer of the handoff has them, and finds all.
-const HANDOFF: [homing_disagg::Bug; 7] = [
+/// Mistakes of a handoff that show in a world. The others need answers of a router that come late, one that chooses what it may not, or
+/// more workers than fail one after the other: the explorer of the handoff has them, and finds all.
+const HANDOFF: [homing_disagg::Bug; 6] = [
     homing_disagg::Bug::DecodeSeatKept,
     homing_disagg::Bug::LeavingForgetsKv,
     homing_disagg::Bug::KvReadTwice,
     homing_disagg::Bug::LeaseIgnored,
     homing_disagg::Bug::MeetingUnlimited,
     homing_disagg::Bug::OtherLegForgotten,
-    homing_disagg::Bug::TriesUnbounded,
 ];
 
 impl Bug {

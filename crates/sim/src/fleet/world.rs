@@ -185,7 +185,10 @@ impl<I: Traffic> World<I> {
             routers: Vec::new(),
             calls: FxHashMap::default(),
             splits: BTreeMap::new(),
-            moves: setup.split.as_ref().map_or(Ok(Moves::default()), Moves::new)?,
+            moves: match &setup.split {
+                Some(split) => Moves::new(split, setup.workers.count)?,
+                None => Moves::default(),
+            },
             lost_answers: 0,
             decided: BTreeMap::new(),
             decisions: Decisions::Dropped,

@@ -26,12 +26,13 @@ use homing_profile::{Millis, Time};
 use super::link::{LinkSpec, TransferNo};
 pub(crate) use moves::Moves;
 
-/// A fleet whose first workers compute prompts and whose others generate.
+/// A fleet whose first workers compute prompts and whose others generate; or in which everybody can do both.
 #[derive(Clone, Debug)]
 pub struct SplitSetup {
-    /// How many compute prompts. The rest generate, and serve whole requests where their kind can.
+    /// How many compute prompts. The rest generate, and serve whole requests where their kind can. With 0 everybody can do either, and
+    /// all of it.
     pub prefill: u32,
-    /// Over which KV leaves each of them.
+    /// Over which KV leaves each worker.
     pub link: LinkSpec,
     /// How long engines hold KV for others.
     pub lease: Millis,
@@ -42,7 +43,9 @@ pub struct SplitSetup {
 impl SplitSetup {
     /// What a worker is for.
     pub const fn role(&self, worker: u32) -> Role {
-        if worker < self.prefill {
+        if self.prefill == 0 {
+            Role::Both
+        } else if worker < self.prefill {
             Role::Prefill
         } else {
             Role::Decode

@@ -29,7 +29,7 @@ struct Move {
 /// All KV on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// Of each worker that computes prompts.
+    /// Of each worker.
     links: Vec<Link>,
     wakes: Vec<Option<Time>>,
     under_way: BTreeMap<(u32, TransferNo), Move>,
@@ -40,11 +40,11 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    pub(crate) fn new(setup: &SplitSetup) -> Result<Self, LinkError> {
-        let links: Result<Vec<Link>, LinkError> = (0..setup.prefill).map(|_| Link::new(setup.link)).collect();
+    pub(crate) fn new(setup: &SplitSetup, workers: u32) -> Result<Self, LinkError> {
+        let links: Result<Vec<Link>, LinkError> = (0..workers).map(|_| Link::new(setup.link)).collect();
         Ok(Self {
             links: links?,
-            wakes: vec![None; setup.prefill as usize],
+            wakes: vec![None; workers as usize],
             ..Self::default()
         })
     }
