@@ -55,7 +55,7 @@ fn a_burst_waits_for_one_rank_and_books_nothing_there() {
     // The load is done: the requests are asked for again.
     world.pass(600.0);
     world.router.worker_changed(world.now, WorkerId(2), |facts| {
-        facts.adapters = Adapters::Only(vec![poet()])
+        facts.adapters = Adapters::Only(vec![poet()]);
     });
     world.router.set_openings(world.now, &poet(), &[]);
     let routed = world.go(with_adapter("a", 1, 10));
