@@ -64,6 +64,8 @@ class Setup:
     replay_batches: int = 10_000
     adapter: str | None = None
     adapter_dir: str = ""
+    # Where others fetch KV, if it hands KV over.
+    kv_port: int | None = None
 
     @classmethod
     def under(cls, folder, engine, log_dir, ports, **sizes):
@@ -203,9 +205,9 @@ class Vllm(Engine):
     block_size = 32
     ready_path = "/health"
 
-    @staticmethod
-    def environment():
+    def environment(self):
         return {
+            **self.transfer_environment(),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
@@ -233,7 +235,24 @@ class Vllm(Engine):
             *("--enable-prefix-caching", "--enable-prompt-tokens-details"),
             *("--kv-events-config", json.dumps(events)),
             *self.adapter_flags(),
+            *self.transfer_flags(),
         ]
+
+    def transfer_environment(self):
+        if self.setup.kv_port is None:
+            return {}
+        return {
+            "UCX_TLS": "tcp,shm,self",
+            "UCX_NET_DEVICES": "lo",
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.setup.kv_port),
+        }
+
+    def transfer_flags(self):
+        if self.setup.kv_port is None:
+            return []
+        connector = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+        return ["--kv-transfer-config", json.dumps(connector)]
 
     def adapter_flags(self):
         if self.setup.adapter is None:

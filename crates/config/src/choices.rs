@@ -89,6 +89,18 @@ impl Switch {
 }
 
 choice!(
+    /// When two workers serve a request.
+    DisaggWhen {
+        /// When that is predicted to be faster, for the request and for those it meets.
+        Predicted = "predicted",
+        /// When so many tokens are to be computed.
+        Rules = "rules",
+        /// Whenever there are two.
+        Always = "always",
+    }
+);
+
+choice!(
     /// What `homing serve` does to find out whether a worker is set up well.
     CheckWorkers {
         /// Nothing.
@@ -129,6 +141,46 @@ choice!(
         Vllm = "vllm",
         /// SGLang.
         Sglang = "sglang",
+    }
+);
+
+choice!(
+    /// How engines of `homing mock` hand KV over to each other.
+    KvConnector {
+        /// Not at all.
+        None = "none",
+        /// As vLLM with its NIXL connector does: what the answer of one says goes into the question to the other.
+        Nixl = "nixl",
+        /// As SGLang does: both are asked at once and meet.
+        Sglang = "sglang",
+    }
+);
+
+choice!(
+    /// What an engine of `homing mock` does with a request whose KV does not come.
+    KvLoadFailure {
+        /// It fails.
+        Fail = "fail",
+        /// Its prompt is computed where it is.
+        Recompute = "recompute",
+    }
+);
+
+choice!(
+    /// What goes wrong on purpose with KV that is to be handed over.
+    HandoverFault {
+        /// Nothing.
+        None = "none",
+        /// The engine begins a new life when it is asked to stage something.
+        DieBefore = "die-before",
+        /// It begins a new life when it has staged something and has not said so.
+        DieAfter = "die-after",
+        /// What was staged stays, and the answer that says so is lost.
+        Lose = "lose",
+        /// Whoever fetches something waits for ever.
+        Hang = "hang",
+        /// What was staged is gone at once.
+        Lapse = "lapse",
     }
 );
 
@@ -232,6 +284,8 @@ mod tests {
         check(Switch::ALL, Switch::CHOICES);
         check(MockDialect::ALL, MockDialect::CHOICES);
         check(EventFormat::ALL, EventFormat::CHOICES);
+        check(KvConnector::ALL, KvConnector::CHOICES);
+        check(KvLoadFailure::ALL, KvLoadFailure::CHOICES);
         check(DIALECTS, DIALECT_CHOICES);
         check(COPIES, COPIES_CHOICES);
         check(ROLES, ROLE_CHOICES);

@@ -13,6 +13,7 @@ use homing_index::Copies;
 
 use crate::adapters::AdapterLimits;
 use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
+use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::knob::Value;
@@ -56,6 +57,8 @@ pub struct Config {
     pub traces: Traces,
     /// `homing serve`.
     pub serve: Serve,
+    /// Requests that two workers serve.
+    pub disagg: Disagg,
     /// Where adapters are put.
     pub adapters: AdapterLimits,
     /// `homing demo`.
@@ -308,6 +311,7 @@ impl Config {
             },
             traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
             serve: Serve::build(&value),
+            disagg: Disagg::build(&value),
             adapters: AdapterLimits::build(&value),
             demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
             mock: Mock::build(&value),

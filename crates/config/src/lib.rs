@@ -26,6 +26,7 @@ pub mod adapters;
 mod checks;
 pub mod choices;
 pub mod config;
+pub mod disagg;
 pub mod discover;
 pub mod discovery;
 pub mod error;
@@ -47,16 +48,17 @@ pub mod worker;
 
 pub use adapters::AdapterLimits;
 pub use choices::{
-    AdapterMethod, AdapterMode, CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect, Switch,
-    role_name,
+    AdapterMethod, AdapterMode, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector,
+    KvLoadFailure, LogFormat, LogLevel, MockDialect, Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
+pub use disagg::{BadTopology, Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, Reader, colour, length_of, load, read_bounded, read_text};
-pub use mock::{Mock, MockEvents, MockFaults, MockTier};
+pub use mock::{Mock, MockEvents, MockFaults, MockKv, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use secret::{Secret, SecretText};
 pub use security::Security;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use homing_domain::{Blocks, Tokens};
+use homing_domain::{Blocks, Role, Tokens};
 
-use crate::choices::{EventFormat, MockDialect, Switch};
+use crate::choices::{EventFormat, HandoverFault, KvConnector, KvLoadFailure, MockDialect, ROLES, Switch};
 use crate::knob::Value;
 use crate::secret::Secret;
 use crate::security::secret;
@@ -68,6 +68,8 @@ pub struct Mock {
     pub lora_updating: Switch,
     /// How much longer a step takes that loads one.
     pub lora_load: Duration,
+    /// KV for others and from them.
+    pub kv: MockKv,
     /// How long it takes to load one by request.
     pub lora_fetch: Duration,
     /// Events.
@@ -89,6 +91,27 @@ pub struct MockTier {
     pub blocks: Blocks,
     /// How fast they come back, in gigabytes per second.
     pub speed: f64,
+}
+
+/// How `homing mock` hands KV over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MockKv {
+    /// What it is for.
+    pub role: Role,
+    /// By which protocol.
+    pub connector: KvConnector,
+    /// The first worker's port for it.
+    pub port: u16,
+    /// How fast, in gigabits per second.
+    pub link_gbps: f64,
+    /// How long blocks stay for another engine.
+    pub lease: Duration,
+    /// How long one waits for the other.
+    pub wait: Duration,
+    /// What becomes of a request whose KV does not come.
+    pub load_failure: KvLoadFailure,
+    /// Whether a decode worker of SGLang uses its own cache.
+    pub decode_radix_cache: Switch,
 }
 
 /// Where and how `homing mock` tells of its cache.
@@ -133,6 +156,8 @@ pub struct MockFaults {
     pub slowdown: f64,
     /// Adapters cannot be loaded.
     pub reject_adapters: Switch,
+    /// What goes wrong with KV that is handed over.
+    pub handover: HandoverFault,
 }
 
 /// How no address is written.
@@ -177,12 +202,28 @@ impl Mock {
             max_loras: small(KnobId::MockMaxLoras),
             lora_updating: switch(value, KnobId::MockLoraUpdating),
             lora_load: time(value, KnobId::MockLoraLoad),
+            kv: MockKv::build(value),
             lora_fetch: time(value, KnobId::MockLoraFetch),
             events: MockEvents::build(value),
             register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
             register_token: secret(value, KnobId::MockRegisterToken),
             max_request_bytes: size(value, KnobId::MockMaxRequest),
             faults: MockFaults::build(value),
+        }
+    }
+}
+
+impl MockKv {
+    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+        Self {
+            role: ROLES[choice(value, KnobId::MockRole)],
+            connector: KvConnector::ALL[choice(value, KnobId::MockKvConnector)],
+            port: u16::try_from(count(value, KnobId::MockKvPort)).expect("ranges of 16-bit knobs end below 2^16"),
+            link_gbps: ratio(value, KnobId::MockKvLink),
+            lease: time(value, KnobId::MockKvLease),
+            wait: time(value, KnobId::MockKvWait),
+            load_failure: KvLoadFailure::ALL[choice(value, KnobId::MockKvLoadFailure)],
+            decode_radix_cache: switch(value, KnobId::MockDecodeRadix),
         }
     }
 }
@@ -217,6 +258,7 @@ impl MockFaults {
             repeat_every: small(KnobId::MockFaultRepeatEvery),
             slowdown: ratio(value, KnobId::MockFaultSlowdown),
             reject_adapters: switch(value, KnobId::MockFaultRejectAdapters),
+            handover: HandoverFault::ALL[choice(value, KnobId::MockFaultHandover)],
         }
     }
 }

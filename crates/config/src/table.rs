@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, EventFormat, LogFormat, LogLevel, MockDialect,
-    Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
+    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -55,6 +55,10 @@ knobs! {
 
     /// The model that workers serve which do not say which, and that requests ask for which do not either.
     Model = "model", "default", Kind::Name;
+
+    /// Whether the prompt and the answer of every request must be computed by different workers. Then a model is not listed and takes no
+    /// requests while it has no prefill worker; otherwise decode workers serve alone.
+    RequireDisagg = "require-disagg", "off", Kind::Choice(Switch::CHOICES);
 
     /// Where the constants of the block hash come from. All parts of one deployment must agree. A secret makes crafted
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
@@ -433,6 +437,43 @@ knobs! {
     /// case.
     ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
 
+    /// When two workers serve a request where there are prefill workers.
+    DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
+
+    /// With `rules`: fewer tokens than this are computed by the decode worker, if they are also a small share of the prompt.
+    DisaggUncachedTokens = "disagg.uncached-tokens", "2048", Kind::Count(Unit::Tokens, 0..=1 << 24);
+
+    /// With `rules`: what is a small share of the prompt.
+    DisaggUncachedShare = "disagg.uncached-share", "0.7", Kind::Ratio(0.0..=1.0);
+
+    /// Labels of workers that KV may travel between, as `zone=required,rack=0.5`: a label that must be the same on both, or by how much a pair
+    /// that has it is preferred, from 0 to 1. `none`: KV may travel everywhere.
+    DisaggTopology = "disagg.topology", "none", Kind::Name;
+
+    /// The policy for prompts where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggPrefillPolicy = "disagg.prefill-policy", "same", Kind::Name;
+
+    /// The policy for answers where two workers serve a request. `same`: that of `serve.policy`.
+    DisaggDecodePolicy = "disagg.decode-policy", "same", Kind::Name;
+
+    /// How long a prefill worker may take.
+    DisaggPrefillTimeout = "disagg.prefill-timeout", "120s", Kind::Time(1..=HOUR);
+
+    /// How long a decode worker may take to fetch KV and to begin its answer.
+    DisaggBeginTimeout = "disagg.begin-timeout", "60s", Kind::Time(1..=HOUR);
+
+    /// How long a prefill worker keeps KV that nobody fetches, where it does not say so: vLLM's `kv_lease_duration`.
+    DisaggLease = "disagg.lease", "30s", Kind::Time(1..=HOUR);
+
+    /// Prompt tokens that may be queued on a prefill rank; beyond it, requests are refused. 0: any number.
+    DisaggQueuedTokens = "disagg.queued-tokens", "0", Kind::Count(Unit::Tokens, 0..=1 << 31);
+
+    /// The share of a prefill worker's cache that may hold KV which is not fetched yet.
+    DisaggStagedShare = "disagg.staged-share", "0.5", Kind::Ratio(0.01..=1.0);
+
+    /// How fast KV travels to or from a worker, in gigabits per second; 0 if that is not known, and then it counts for nothing.
+    DisaggLink = "disagg.link-gbps", "100", Kind::Ratio(0.0..=1_000_000.0);
+
     /// How adapters are given to workers.
     AdaptersMethod = "adapters.method", "rendezvous", Kind::Choice(AdapterMethod::CHOICES);
 
@@ -608,6 +649,30 @@ knobs! {
     /// How many messages wait for a subscriber that does not read. What comes beyond that is lost to it.
     MockHighWater = "mock.high-water", "100000", Kind::Count(Unit::Batches, 1..=1 << 20);
 
+    /// What it is for, where prompts and answers are computed in different places. SGLang insists on it; vLLM does not mind.
+    MockRole = "mock.role", "both", Kind::Choice(ROLE_CHOICES);
+
+    /// How it hands KV over to others and takes it from them.
+    MockKvConnector = "mock.kv-connector", "none", Kind::Choice(KvConnector::CHOICES);
+
+    /// The port at which others fetch KV. Each further worker takes the next one; 0 stands for any.
+    MockKvPort = "mock.kv-port", "0", Kind::Count(Unit::Number, 0..=65_535);
+
+    /// How fast KV comes and goes, in gigabits per second. Takes as many times less as `mock.speedup` says. All that is under way shares it.
+    MockKvLink = "mock.kv-link-gbps", "400", Kind::Ratio(0.001..=1_000_000.0);
+
+    /// How long blocks stay for another engine that does not come. In real time, whatever the speed-up.
+    MockKvLease = "mock.kv-lease", "480s", Kind::Time(1..=24 * HOUR);
+
+    /// How long one waits for the other where two meet, and for KV that is on its way. In real time.
+    MockKvWait = "mock.kv-wait", "300s", Kind::Time(1..=24 * HOUR);
+
+    /// What becomes of a request whose KV does not come.
+    MockKvLoadFailure = "mock.kv-load-failure", "fail", Kind::Choice(KvLoadFailure::CHOICES);
+
+    /// Whether a decode worker of SGLang uses what is in its own cache, and fetches only the rest.
+    MockDecodeRadix = "mock.decode-radix-cache", "off", Kind::Choice(Switch::CHOICES);
+
     /// The gateway's admin address, to which it tells that it is there, where it is and what it is, as long as it runs; or `none`.
     MockRegister = "mock.register", "none", Kind::Name;
 
@@ -640,6 +705,9 @@ knobs! {
 
     /// A fault from the start: adapters cannot be loaded.
     MockFaultRejectAdapters = "mock.fault-reject-adapters", "off", Kind::Choice(Switch::CHOICES);
+
+    /// A fault from the start: of KV that is handed over.
+    MockFaultHandover = "mock.fault-handover", "none", Kind::Choice(HandoverFault::CHOICES);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | block size, blocks, prefix caching | `/metrics`: `vllm:cache_config_info` | `/server_info` |
 //! | ranks | the engines of `/metrics`, the sources of `/kv_event_sources` | `/server_info` |
 //! | whether cached tokens are reported | not told | `/server_info` |
+//! | role, where it can be met | not told | `/server_info`: `disaggregation_mode` |
 //! | slots for adapters | `/metrics`: `vllm:lora_requests_info` | `/server_info` |
 //! | where events are | `/kv_event_sources` | `/server_info`: `kv_events` |
 //!
@@ -24,7 +25,7 @@ mod vllm;
 use std::time::Duration;
 
 use homing_config::{Config, EventSource, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks, Tokens};
+use homing_domain::{BlockSize, Blocks, Role, Tokens};
 use homing_wire::Dialect;
 use reqwest::Client;
 use serde::Deserialize;
@@ -75,6 +76,10 @@ pub struct Facts {
     pub reports_cached: Option<Switch>,
     /// Where its events are to be had, as of rank 0; [`EventSource::Nobody`] if it says that it publishes none.
     pub events: Option<EventSource>,
+    /// Which part of requests it serves, where it says so.
+    pub role: Option<Role>,
+    /// The port where a prefill worker can be met by others.
+    pub bootstrap: Option<u16>,
     /// Adapters that each rank takes at once, where it says so.
     pub adapter_slots: Option<u32>,
     /// What could not be learnt, and why.

@@ -49,6 +49,15 @@ pub enum Role {
 }
 
 impl Role {
+    /// As settings and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Both => "both",
+        }
+    }
+
     /// Whether a worker of this role can compute a prompt.
     pub const fn prefills(self) -> bool {
         matches!(self, Self::Prefill | Self::Both)

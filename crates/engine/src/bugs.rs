@@ -16,18 +16,33 @@ pub enum Bug {
     PreemptionForgets,
     /// A batch of events takes the number of the one before.
     NumberRepeated,
+    /// The blocks of a staged request can be evicted.
+    StagedIsEvicted,
+    /// A lease that ends leaves a block behind.
+    LapseLeaks,
+    /// A request whose KV does not come keeps its blocks.
+    FailureLeaks,
+    /// A request that is cancelled while its KV is on its way gives the blocks back at once.
+    CancelFreesTarget,
+    /// A prompt whose KV has come is computed all the same.
+    TakenIsComputedAnew,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::CopyNotTold,
         Self::EvictionNotTold,
         Self::CancelLeaks,
         Self::NothingComputed,
         Self::PreemptionForgets,
         Self::NumberRepeated,
+        Self::StagedIsEvicted,
+        Self::LapseLeaks,
+        Self::FailureLeaks,
+        Self::CancelFreesTarget,
+        Self::TakenIsComputedAnew,
     ];
 }
 

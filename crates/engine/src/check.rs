@@ -9,8 +9,9 @@ use crate::sequence::Fate;
 impl Rank {
     /// Sequences that were cancelled and go when the present step ends.
     pub(crate) fn leaving(&self) -> usize {
-        let held = self.running.iter().chain(&self.sglang.chunked);
-        held.filter(|slot| self.sequences[**slot as usize].fate == Fate::Vanishes)
+        let held = self.running.iter().chain(&self.sglang.chunked).copied();
+        let held = held.chain(self.transit.sequences());
+        held.filter(|slot| self.sequences[*slot as usize].fate == Fate::Vanishes)
             .count()
     }
 
@@ -23,7 +24,11 @@ impl Rank {
             return Err(format!("{} sequences run", self.running.len()));
         }
         let mut references = HashMap::new();
-        for &slot in self.running.iter().chain(&self.sglang.chunked) {
+        for id in self.transit.staged_blocks() {
+            *references.entry(id).or_insert(0) += 1;
+        }
+        let running = self.running.iter().chain(&self.sglang.chunked).copied();
+        for slot in running.chain(self.transit.sequences()) {
             let sequence = &self.sequences[slot as usize];
             for id in &sequence.blocks {
                 *references.entry(*id).or_insert(0) += 1;

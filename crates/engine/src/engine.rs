@@ -47,9 +47,13 @@ pub const MAX_ADAPTERS: usize = 4_096;
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Arc<EngineConfig>,
-    ranks: Vec<Rank>,
+    pub(crate) ranks: Vec<Rank>,
     /// Where each request is.
-    live: FxHashMap<RequestNo, Place>,
+    pub(crate) live: FxHashMap<RequestNo, Place>,
+    /// Those whose KV the driver is to bring, cancelled ones included.
+    pub(crate) pulling: FxHashMap<RequestNo, Place>,
+    /// On which rank the blocks of those that are over stay.
+    pub(crate) staged: FxHashMap<RequestNo, u16>,
     adapters: Registry,
     arrivals: u64,
     life: u64,
@@ -57,9 +61,16 @@ pub struct Engine {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    rank: u16,
-    slot: Slot,
+pub(crate) struct Place {
+    pub(crate) rank: u16,
+    pub(crate) slot: Slot,
+}
+
+/// What comes to an end. Of one moment, steps first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Step,
+    Lease,
 }
 
 /// What is done with running requests when the cache is to be emptied.
@@ -116,6 +127,8 @@ impl Engine {
             ranks: ranks(&config, 0),
             config,
             live: FxHashMap::default(),
+            pulling: FxHashMap::default(),
+            staged: FxHashMap::default(),
             adapters: Registry::default(),
             arrivals: 0,
             life: 0,
@@ -141,7 +154,8 @@ impl Engine {
             let tokens = request.prompt.len();
             return Err(SubmitError::PromptTooLong { tokens, limit });
         }
-        if self.live.contains_key(&request.id) {
+        let id = request.id;
+        if self.live.contains_key(&id) || self.pulling.contains_key(&id) || self.staged.contains_key(&id) {
             return Err(SubmitError::Repeated(request.id));
         }
         let adapter = match &request.adapter {
@@ -156,15 +170,14 @@ impl Engine {
         if rank.waiting.len() >= self.config.max_waiting as usize {
             return Err(SubmitError::QueueFull(self.config.max_waiting));
         }
-        let id = request.id;
         let slot = rank.add(Sequence::new(request, adapter, self.arrivals, &self.config));
         self.arrivals += 1;
         self.live.insert(id, Place { rank: index, slot });
         Ok(DpRank(index))
     }
 
-    /// Ends a request without a further word about it. Its blocks are given back, at the latest when the present step ends.
-    /// Returns whether there was such a request.
+    /// Ends a request without a further word about it. Its blocks are given back, at the latest when the present step ends; those
+    /// of a request whose KV is on its way when the driver says what became of that. Returns whether there was such a request.
     pub fn cancel(&mut self, id: RequestNo) -> bool {
         let Some(place) = self.live.remove(&id) else {
             return false;
@@ -182,25 +195,41 @@ impl Engine {
                 self.ranks[index].tell(now, out);
                 return true;
             }
-            if let Some(index) = self.due(now) {
+            if let Some(index) = self.ranks.iter().position(|rank| rank.transit.has_news()) {
                 out.clear();
-                self.ranks[index].complete(out);
-                for finished in &out.finished {
-                    self.live.remove(&finished.request);
+                self.ranks[index].announce(now, out);
+                for reserved in &out.reserved {
+                    if let Some(place) = self.live.get(&reserved.request) {
+                        self.pulling.insert(reserved.request, *place);
+                    }
+                }
+                return true;
+            }
+            if let Some((_, due, index)) = self.due(now) {
+                out.clear();
+                match due {
+                    Due::Step => self.complete(index, out),
+                    Due::Lease => {
+                        self.ranks[index].lapse(out);
+                        for lapsed in &out.lapsed {
+                            self.staged.remove(lapsed);
+                        }
+                    }
                 }
                 return true;
             }
             match self.begin(now) {
                 Some(ends) if ends <= now => (),
+                _ if self.ranks.iter().any(|rank| rank.transit.has_news()) => (),
                 _ => return false,
             }
         }
     }
 
-    /// When the next step ends, after [`Engine::poll`] returned false. `None`: not before a request comes.
+    /// When the next step or lease ends, after [`Engine::poll`] returned false. `None`: not before a request or KV comes.
     pub fn wake_at(&self) -> Option<Time> {
-        let flights = self.ranks.iter().filter_map(|rank| rank.flight);
-        flights.map(|flight| flight.ends).min()
+        let ends = |rank: &Rank| [rank.flight.map(|flight| flight.ends), rank.transit.lease_ends()];
+        self.ranks.iter().flat_map(ends).flatten().min()
     }
 
     /// How busy a rank is.
@@ -222,7 +251,8 @@ impl Engine {
     /// Empties the cache of every rank.
     ///
     /// vLLM refuses while blocks are in use, unless those who run are to be preempted, and tells it with its next step: an idle
-    /// engine keeps it back. SGLang refuses while there is any request, and tells it at once.
+    /// engine keeps it back. SGLang refuses while there is any request, and tells it at once. Both refuse while KV is on its way
+    /// in or out; if there is some when the step ends that was waited for, the cache stays as it is.
     pub fn clear(&mut self, running: Running) -> Result<(), ClearError> {
         let vllm = matches!(self.config.style, Style::Vllm(_));
         let preempt = vllm && running == Running::Preempt;
@@ -231,6 +261,10 @@ impl Engine {
             if uses || !vllm { rank.requests() } else { 0 }
         };
         let requests: usize = self.ranks.iter().map(busy).sum();
+        let in_transit: usize = self.ranks.iter().map(|rank| rank.transit.holders()).sum();
+        if in_transit > 0 {
+            return Err(ClearError::Busy(requests.max(in_transit)));
+        }
         if requests > 0 && !preempt {
             return Err(ClearError::Busy(requests));
         }
@@ -251,6 +285,8 @@ impl Engine {
     pub fn restart(&mut self) -> Vec<RequestNo> {
         let mut lost: Vec<RequestNo> = self.live.drain().map(|(id, _)| id).collect();
         lost.sort_unstable();
+        self.pulling.clear();
+        self.staged.clear();
         self.life += 1;
         self.ranks = ranks(&self.config, self.life);
         lost
@@ -320,12 +356,23 @@ impl Engine {
         }
     }
 
-    /// The rank whose step ended first.
-    fn due(&self, now: Time) -> Option<usize> {
-        let ends = |rank: &Rank| rank.flight.map(|flight| flight.ends).filter(|ends| *ends <= now);
-        let due = self.ranks.iter().enumerate();
-        let due = due.filter_map(|(index, rank)| Some((ends(rank)?, index)));
-        due.min().map(|(_, index)| index)
+    /// What ended first, and of which rank.
+    fn due(&self, now: Time) -> Option<(Time, Due, usize)> {
+        let ranks = || self.ranks.iter().enumerate();
+        let steps = ranks().filter_map(|(index, rank)| Some((rank.flight?.ends, Due::Step, index)));
+        let leases = ranks().filter_map(|(index, rank)| Some((rank.transit.lease_ends()?, Due::Lease, index)));
+        steps.chain(leases).filter(|(ends, ..)| *ends <= now).min()
+    }
+
+    /// Ends the present step of a rank.
+    fn complete(&mut self, index: usize, out: &mut Outcome) {
+        self.ranks[index].complete(out);
+        for finished in &out.finished {
+            self.live.remove(&finished.request);
+        }
+        for staged in &out.staged {
+            self.staged.insert(staged.request, index as u16);
+        }
     }
 
     /// Begins the steps that can begin. Returns when the first of them ends.
@@ -377,6 +424,9 @@ impl Engine {
         let leaving: usize = self.ranks.iter().map(Rank::leaving).sum();
         if live - leaving != self.live.len() {
             return Err(format!("{live} requests on ranks, {} known", self.live.len()));
+        }
+        if self.staged().count() != self.staged.len() {
+            return Err(format!("{} requests are staged", self.staged.len()));
         }
         self.ranks.iter().try_for_each(Rank::check)
     }

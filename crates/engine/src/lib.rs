@@ -6,6 +6,7 @@
 //!
 //! - [`engine`]: [`Engine`], the state machine that drivers talk to; start here;
 //! - [`request`]: what is asked ([`Request`]) and what comes of it ([`Outcome`]);
+//! - [`handover`]: how KV leaves it for another engine, and comes from one;
 //! - [`config`]: what kind of engine it is;
 //! - [`pool`]: the KV cache, and the events that tell of it;
 //! - [`text`]: what it says.
@@ -16,12 +17,14 @@
 //!
 //! **Invariant:** at least one token of a prompt is computed, whatever is cached.
 //!
-//! **Invariant:** every request that is not cancelled and not lost in a restart is finished after finitely many steps.
+//! **Invariant:** every request that is not cancelled and not lost in a restart is finished after finitely many steps, once its
+//! driver has said of all transfers what became of them.
 //!
 //! Cost: a step takes time in proportion to the sequences in it; memory is in proportion to the blocks that were ever in use at
 //! once and to the requests that are not over.
 //!
-//! It does not model speculative decoding, multimodal content, parallelism within a rank, or the transfer of KV between engines.
+//! It does not model speculative decoding, multimodal content, parallelism within a rank, or the way of KV between engines: only
+//! its ends.
 
 mod adapters;
 mod bugs;
@@ -29,6 +32,7 @@ mod bugs;
 mod check;
 pub mod config;
 pub mod engine;
+pub mod handover;
 pub mod pool;
 mod rank;
 pub mod request;
@@ -42,6 +46,7 @@ mod vllm;
 pub use bugs::Bug;
 pub use config::{ConfigError, EngineConfig, Style};
 pub use engine::{AdapterError, AdapterUse, ClearError, Engine, Running};
+pub use handover::{Handover, OnFailure, Reserved, Staged};
 pub use pool::{Events, Tracing};
 pub use request::{
     Admitted, EventBatch, Finish, Finished, Load, Outcome, Output, Placement, Request, RequestNo, SubmitError,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use homing_domain::{AdapterName, CacheSalt, DpRank, KvBatch, Tokens};
 use thiserror::Error;
 
+use crate::handover::{Handover, Reserved, Staged};
 use crate::pool::{Act, Counts};
 use crate::text::Ending;
 use crate::time::Time;
@@ -46,6 +47,8 @@ pub struct Request {
     pub priority: i32,
     /// Where.
     pub placement: Placement,
+    /// What is done with its KV besides.
+    pub handover: Handover,
 }
 
 impl Request {
@@ -62,6 +65,7 @@ impl Request {
             salt: None,
             priority: 0,
             placement: Placement::Any,
+            handover: Handover::None,
         }
     }
 }
@@ -121,6 +125,8 @@ pub struct Admitted {
     pub prompt: Tokens,
     /// How many tokens of it came from the cache. Never all: at least one is computed.
     pub cached: Tokens,
+    /// How many of those came from another engine just now.
+    pub taken: Tokens,
 }
 
 /// A request that is over. Its last token, if any, is in the same outcome.
@@ -184,6 +190,18 @@ pub struct Load {
     pub prefix_queries: u64,
     /// Tokens of prompts that were found there.
     pub prefix_hits: u64,
+    /// Requests that are over and whose blocks stay for another engine.
+    pub staged: u32,
+    /// Their blocks; one that two of them hold counts twice.
+    pub staged_blocks: u32,
+    /// Requests whose blocks are there and whose KV is on its way here, cancelled ones included.
+    pub incoming: u32,
+    /// Their blocks, counted as above.
+    pub incoming_blocks: u32,
+    /// Tokens of prompts that were wanted from other engines since the start.
+    pub external_queries: u64,
+    /// Tokens of prompts that came from there.
+    pub external_hits: u64,
 }
 
 /// What a step brought, or what is told without one. Reused from step to step.
@@ -207,6 +225,12 @@ pub struct Outcome {
     pub preempted: Vec<RequestNo>,
     /// Requests that are over.
     pub finished: Vec<Finished>,
+    /// Those of them whose blocks stay.
+    pub staged: Vec<Staged>,
+    /// Requests whose leases have ended: their blocks have gone.
+    pub lapsed: Vec<RequestNo>,
+    /// Requests whose KV the driver is to bring.
+    pub reserved: Vec<Reserved>,
     /// Changes of the cache.
     pub events: Option<EventBatch>,
     /// How busy the rank is now.
@@ -223,6 +247,9 @@ impl Outcome {
             admitted,
             preempted,
             finished,
+            staged,
+            lapsed,
+            reserved,
             trace,
             ..
         } = self;
@@ -230,6 +257,9 @@ impl Outcome {
         admitted.clear();
         preempted.clear();
         finished.clear();
+        staged.clear();
+        lapsed.clear();
+        reserved.clear();
         trace.clear();
         self.events = None;
         (self.prefilled, self.decoded) = (0, 0);

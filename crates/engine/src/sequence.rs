@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use homing_domain::{AdapterName, BlockKey, CacheSalt, Extras, KeyHasher, Prompt, Tokens};
+use homing_profile::Millis;
 
 use crate::adapters::AdapterNo;
 use crate::config::{EngineConfig, PrefixCaching};
+use crate::handover::Handover;
 use crate::pool::{BlockId, Origin};
 use crate::request::{Finish, Request, RequestNo};
 use crate::text::{Ending, TextState, Vocabulary};
@@ -56,6 +58,12 @@ pub(crate) struct Sequence {
     pub cached: Option<u32>,
     pub preemptions: u32,
     pub fate: Fate,
+    /// For how long its blocks stay if it ends at its length.
+    pub lease: Option<Millis>,
+    /// Its KV is to come from elsewhere.
+    pub takes: bool,
+    /// Tokens of the prompt whose KV came from elsewhere.
+    pub taken: u32,
 }
 
 impl Sequence {
@@ -97,6 +105,12 @@ impl Sequence {
             cached: None,
             preemptions: 0,
             fate: Fate::GoesOn,
+            lease: match request.handover {
+                Handover::Stage { lease } => Some(lease),
+                Handover::None | Handover::Take => None,
+            },
+            takes: request.handover == Handover::Take,
+            taken: 0,
         }
     }
 
@@ -181,9 +195,14 @@ impl Sequence {
 
     /// Back to the start, with everything that is known kept: its blocks were given back.
     pub(crate) fn restart(&mut self) {
+        self.rewind();
+        self.preemptions += 1;
+    }
+
+    /// Nothing of it is computed.
+    pub(crate) fn rewind(&mut self) {
         debug_assert!(self.blocks.is_empty(), "blocks are given back first");
         (self.computed, self.scheduled, self.published, self.room) = (0, 0, 0, 0);
-        self.preemptions += 1;
     }
 
     /// Forgets the outputs: a planted mistake.

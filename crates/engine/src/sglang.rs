@@ -5,6 +5,8 @@
 //! no prompt to compute, all who run generate a token; if the room does not suffice for that, the one with the shortest answer
 //! gives its blocks back and is computed anew later. (With [`Mixing::PrefillWithDecode`] both happen in one step.)
 //!
+//! One whose KV is elsewhere reserves its pages instead, and decodes once its KV has come.
+//!
 //! Blocks are published when they are computed: those of a prompt at the end of its step, those of an answer at its end.
 
 use crate::config::{EngineConfig, Mixing, Order, SglangConfig, Style};
@@ -63,6 +65,8 @@ impl SglangState {
 }
 
 pub(crate) fn schedule(rank: &mut Rank, config: &SglangConfig) {
+    let mut unlimited = u32::MAX;
+    rank.join(&mut unlimited);
     // Those that are admitted below stand behind.
     let decoding = rank.running.len();
     let prefilled = prefill(rank, config);
@@ -114,6 +118,12 @@ fn prefill(rank: &mut Rank, config: &SglangConfig) -> bool {
             break;
         }
         if !rank.slots.admits(rank.sequences[slot as usize].adapter) {
+            continue;
+        }
+        if rank.takes(slot) {
+            if !reserve(rank, config, slot, &mut budget) {
+                break;
+            }
             continue;
         }
         if !admit(rank, config, slot, &mut budget) {
@@ -211,6 +221,25 @@ fn admit(rank: &mut Rank, config: &SglangConfig, slot: Slot, budget: &mut Budget
     true
 }
 
+/// Holds pages for one whose KV is elsewhere.
+fn reserve(rank: &mut Rank, config: &SglangConfig, slot: Slot, budget: &mut Budget) -> bool {
+    let page = rank.config.block_size.get();
+    let found = rank.found(slot);
+    let answer = rank.sequences[slot as usize]
+        .outputs_left()
+        .min(config.clip_new_tokens.0);
+    let room = f64::from(rank.pool.counts().available()) * f64::from(page) - budget.spoken_for;
+    let charge = u64::from(rank.needed_for(slot, found)) * u64::from(page) + u64::from(answer);
+    let alone = rank.running.is_empty() && rank.transit.requests() == 0;
+    if !alone && charge as f64 >= room || rank.reserve(slot, found).is_err() {
+        return false;
+    }
+    budget.spoken_for += f64::from(answer);
+    let place = rank.waiting.iter().position(|waiting| *waiting == slot);
+    rank.dequeue(place.expect("it waits"));
+    true
+}
+
 /// The first `decoding` of those who run generate a token each.
 fn decode(rank: &mut Rank, config: &SglangConfig, mut decoding: usize) {
     if decoding == 0 {
@@ -225,6 +254,7 @@ fn decode(rank: &mut Rank, config: &SglangConfig, mut decoding: usize) {
     while needed > rank.pool.counts().available() {
         retracted = true;
         let more_than_decode = rank.running.len() > decoding;
+        let arrived = !rank.transit.arrived.is_empty();
         if decoding > 1 {
             let place = shortest_answer(rank, decoding);
             let slot = rank.running.remove(place);
@@ -236,6 +266,10 @@ fn decode(rank: &mut Rank, config: &SglangConfig, mut decoding: usize) {
         } else if let Some(slot) = rank.running.pop_if(|_| more_than_decode) {
             // It was admitted in this very step.
             rank.preempt(slot);
+        } else if let Some(slot) = rank.running.pop_if(|_| arrived) {
+            // Others hold blocks and cannot run beside it.
+            rank.preempt(slot);
+            return;
         } else {
             return;
         }

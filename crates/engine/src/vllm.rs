@@ -5,6 +5,9 @@
 //! later. Only if that was not necessary are others admitted, from the head of the queue; the first that does not fit holds up
 //! those behind it, except that one whose adapter finds no slot is passed over.
 //!
+//! Before those of the queue go those whose KV has come from elsewhere; one of the queue whose KV is elsewhere only reserves its
+//! blocks.
+//!
 //! Blocks are published when they are scheduled, so requests of one step share what it computes.
 
 use crate::config::{ChunkedPrefill, Order, Reserve, VllmConfig};
@@ -66,6 +69,7 @@ fn victim(rank: &Rank, order: Order) -> usize {
 fn admit(rank: &mut Rank, config: &VllmConfig, mut budget: u32) {
     let limit = rank.config.max_running as usize;
     let watermark = (config.watermark * f64::from(rank.config.blocks.0)) as u32;
+    rank.join(&mut budget);
     let mut place = 0;
     while budget > 0 && rank.running.len() < limit && place < rank.waiting.len() {
         let slot = rank.waiting[place];
@@ -75,6 +79,16 @@ fn admit(rank: &mut Rank, config: &VllmConfig, mut budget: u32) {
         }
         let block_size = rank.config.block_size.get();
         let found = rank.found(slot);
+        if rank.takes(slot) {
+            let alone = rank.running.is_empty() && rank.transit.requests() == 0;
+            let spared = if alone { 0 } else { watermark };
+            let needed = rank.needed_for(slot, found) + spared;
+            if needed > rank.pool.counts().available() || rank.reserve(slot, found).is_err() {
+                return;
+            }
+            rank.dequeue(place);
+            continue;
+        }
         let sequence = &rank.sequences[slot as usize];
         let cached = found.blocks() * block_size;
         let left = sequence.length - cached;

@@ -1,12 +1,13 @@
 //! Whatever happens to an engine, does everything hold that must?
 //!
 //! Arbitrary configurations and inputs. After every outcome: the engine's own invariants; event numbers; events replayed into
-//! the oracle of the index against the content of the pool, copies included; tokens in events against their content hashes. At
-//! the end: every request has the answer that an undisturbed run gives, and nothing is left in use.
+//! the oracle of the index against the content of the pool, copies included; tokens in events against their content hashes; what
+//! is staged and what is on its way against a list of what was told. At the end: every request has the answer that an
+//! undisturbed run gives, and nothing is left in use.
 
 mod support;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use homing_domain::{
@@ -16,7 +17,8 @@ use homing_domain::{
 use homing_engine::config::{AdapterConfig, Barrier, ChunkedPrefill, Mixing, Order, PrefixCaching, Reserve};
 use homing_engine::pool::{CopyRule, TierConfig};
 use homing_engine::{
-    Bug, Ending, Engine, EngineConfig, EventBatch, Events, Outcome, Placement, Request, RequestNo, Running, Style, Time,
+    Bug, Ending, Engine, EngineConfig, EventBatch, Events, Handover, OnFailure, Outcome, Placement, Request, RequestNo,
+    Running, Staged, Style, Time,
 };
 use homing_index::Copies;
 use homing_index::testing::Oracle;
@@ -36,6 +38,14 @@ enum Op {
     Late(u32),
     Clear(Running),
     Restart,
+    /// The KV of a request has come.
+    Receive(usize),
+    /// It does not come.
+    Miss(usize, OnFailure),
+    /// Staged blocks are given back.
+    Release(usize),
+    /// Their lease goes on.
+    Renew(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +58,15 @@ struct Ask {
     salted: bool,
     priority: i32,
     rank: Option<u16>,
+    handover: Handover,
+}
+
+fn handover() -> impl Strategy<Value = Handover> {
+    prop_oneof![
+        4 => Just(Handover::None),
+        1 => (1..60_u32).prop_map(|lease| Handover::Stage { lease: Millis(f64::from(lease)) }),
+        1 => Just(Handover::Take),
+    ]
 }
 
 fn running() -> impl Strategy<Value = Running> {
@@ -66,7 +85,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         prop::bool::weighted(0.1),
         -2..3_i32,
     );
-    (parts, prop::option::weighted(0.3, 0..3_u16)).prop_map(|(parts, rank)| {
+    (parts, prop::option::weighted(0.3, 0..3_u16), handover()).prop_map(|(parts, rank, handover)| {
         let (family, length, outputs, ending, adapter, salted, priority) = parts;
         Ask {
             family,
@@ -77,8 +96,13 @@ fn ask() -> impl Strategy<Value = Ask> {
             salted,
             priority,
             rank,
+            handover,
         }
     })
+}
+
+fn failure() -> impl Strategy<Value = OnFailure> {
+    prop_oneof![Just(OnFailure::Recompute), Just(OnFailure::End)]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -86,6 +110,10 @@ fn op() -> impl Strategy<Value = Op> {
         8 => ask().prop_map(Op::Submit),
         2 => any::<usize>().prop_map(Op::Cancel),
         12 => Just(Op::Step),
+        3 => any::<usize>().prop_map(Op::Receive),
+        1 => (any::<usize>(), failure()).prop_map(|(which, then)| Op::Miss(which, then)),
+        1 => any::<usize>().prop_map(Op::Release),
+        1 => any::<usize>().prop_map(Op::Renew),
         1 => (0..40_u32).prop_map(Op::Late),
         1 => running().prop_map(Op::Clear),
         1 => prop::bool::weighted(0.2).prop_map(|restart| if restart { Op::Restart } else { Op::Step }),
@@ -289,6 +317,12 @@ struct World {
     live: HashMap<RequestNo, Live>,
     chains: Vec<Vec<BlockKey>>,
     next_id: u64,
+    /// What is held for others, by the list of what was told; with its rank.
+    staged: BTreeMap<RequestNo, (DpRank, Staged)>,
+    /// Blocks that wait for their KV, with their rank.
+    pulling: BTreeMap<RequestNo, (DpRank, Blocks)>,
+    /// Requests whose prompts may be computed.
+    prefilling: BTreeSet<RequestNo>,
     /// Everything that came of it, for comparing two runs.
     log: Vec<String>,
     reached: Reached,
@@ -305,6 +339,9 @@ struct Reached {
     clears: usize,
     chunks: usize,
     mixed: usize,
+    staged: usize,
+    lapsed: usize,
+    taken: usize,
 }
 
 impl Reached {
@@ -318,6 +355,9 @@ impl Reached {
         self.copies += view.copies.values().filter(|copies| **copies > 1).count();
         self.chunks += usize::from(outcome.prefilled > 0 && outcome.tokens.is_empty());
         self.mixed += usize::from(outcome.prefilled > 0 && outcome.decoded > 0);
+        self.staged += outcome.staged.len();
+        self.lapsed += outcome.lapsed.len();
+        self.taken += outcome.admitted.iter().filter(|admitted| admitted.taken.0 > 0).count();
         for change in outcome.events.iter().flat_map(|batch| &batch.batch.changes) {
             match change {
                 KvChange::Stored(stored) => self.below += usize::from(stored.tier != Tier::Device),
@@ -336,6 +376,9 @@ impl Reached {
         self.clears += other.clears;
         self.chunks += other.chunks;
         self.mixed += other.mixed;
+        self.staged += other.staged;
+        self.lapsed += other.lapsed;
+        self.taken += other.taken;
     }
 
     fn least(&self) -> usize {
@@ -348,9 +391,17 @@ impl Reached {
             self.clears,
             self.chunks,
             self.mixed,
+            self.staged,
+            self.lapsed,
+            self.taken,
         ];
         all.into_iter().min().unwrap_or(0)
     }
+}
+
+/// One of them, if there are any.
+fn nth<T>(all: &BTreeMap<RequestNo, T>, which: usize) -> Option<RequestNo> {
+    all.keys().nth(which % all.len().max(1)).copied()
 }
 
 const ADAPTERS: [&str; 2] = ["a", "b"];
@@ -369,6 +420,9 @@ impl World {
             live: HashMap::new(),
             chains: Vec::new(),
             next_id: 0,
+            staged: BTreeMap::new(),
+            pulling: BTreeMap::new(),
+            prefilling: BTreeSet::new(),
             log: Vec::new(),
             reached: Reached::default(),
         }
@@ -402,10 +456,61 @@ impl World {
                 let mut lost: Vec<RequestNo> = self.live.drain().map(|(id, _)| id).collect();
                 lost.sort_unstable();
                 assert_eq!(self.engine.restart(), lost);
+                self.staged.clear();
+                self.pulling.clear();
                 self.views = self.views.iter().map(|_| View::new(self.engine.config())).collect();
+            }
+            Op::Receive(which) => {
+                if let Some(id) = nth(&self.pulling, *which) {
+                    assert!(self.engine.received(id));
+                    self.pulling.remove(&id);
+                }
+            }
+            Op::Miss(which, then) => {
+                if let Some(id) = nth(&self.pulling, *which) {
+                    assert!(self.engine.transfer_failed(id, *then));
+                    self.pulling.remove(&id);
+                    if *then == OnFailure::End {
+                        self.live.remove(&id);
+                    }
+                }
+            }
+            Op::Release(which) => {
+                if let Some(id) = nth(&self.staged, *which) {
+                    assert!(self.engine.release(id) && !self.engine.release(id));
+                    self.staged.remove(&id);
+                }
+            }
+            Op::Renew(which) => {
+                if let Some(id) = nth(&self.staged, *which) {
+                    let until = self.now + Millis(20.0);
+                    assert!(self.engine.renew(id, until));
+                    if let Some((_, staged)) = self.staged.get_mut(&id) {
+                        staged.until = until;
+                    }
+                }
             }
         }
         self.engine.check().expect("all holds");
+        self.compare_transit();
+    }
+
+    /// What is staged and what is on its way is what was told, rank by rank.
+    fn compare_transit(&self) {
+        let listed: Vec<Staged> = self.staged.values().map(|(_, staged)| *staged).collect();
+        let mut held: Vec<Staged> = self.engine.staged().collect();
+        held.sort_unstable_by_key(|staged| staged.request);
+        assert_eq!(held, listed);
+        for rank in (0..self.engine.config().ranks).map(DpRank) {
+            let load = self.engine.load(rank).expect("there is a rank");
+            let staged = self.staged.values().filter(|(on, _)| *on == rank);
+            assert_eq!(
+                load.staged_blocks,
+                staged.map(|(_, staged)| staged.blocks.0).sum::<u32>()
+            );
+            let pulling = self.pulling.values().filter(|(on, _)| *on == rank);
+            assert_eq!(load.incoming_blocks, pulling.map(|(_, blocks)| blocks.0).sum::<u32>());
+        }
     }
 
     fn submit(&mut self, ask: &Ask) {
@@ -416,6 +521,7 @@ impl World {
             adapter: ask.adapter.map(|which| AdapterName::new(ADAPTERS[usize::from(which)])),
             salt: ask.salted.then(|| CacheSalt::new("salt")),
             priority: ask.priority,
+            handover: ask.handover,
             placement: ask
                 .rank
                 .map_or(Placement::Any, |rank| Placement::On(DpRank(rank % config.ranks))),
@@ -447,16 +553,33 @@ impl World {
         let block_size = self.engine.config().block_size.get();
         for admitted in &outcome.admitted {
             let most = (admitted.prompt.0 - 1) / block_size * block_size;
+            let most = if admitted.taken.0 > 0 {
+                admitted.prompt.0 - 1
+            } else {
+                most
+            };
             assert!(
                 admitted.cached.0 <= most,
                 "{admitted:?}: at least one token is computed"
             );
+            if admitted.taken.0 == 0 {
+                self.prefilling.insert(admitted.request);
+            }
         }
+        self.prefilling.extend(&outcome.preempted);
+        assert!(
+            outcome.prefilled == 0 || !self.prefilling.is_empty(),
+            "what was taken over is computed anew"
+        );
+        self.take_transit(outcome);
         for output in &outcome.tokens {
             // A request that was cancelled says nothing any more.
             let live = self.live.get_mut(&output.request).expect("it is not over");
             live.answer.push(output.token);
+            self.prefilling.remove(&output.request);
         }
+        // A clearing at the end of a step takes blocks from those who spoke in it.
+        self.prefilling.extend(&outcome.preempted);
         for finished in &outcome.finished {
             let live = self.live.remove(&finished.request).expect("it is not over");
             assert_eq!(finished.generated.0 as usize, live.answer.len());
@@ -471,6 +594,26 @@ impl World {
         assert!(outcome.load.blocks.active <= outcome.load.blocks.total);
     }
 
+    fn take_transit(&mut self, outcome: &Outcome) {
+        for staged in &outcome.staged {
+            assert!(
+                outcome
+                    .finished
+                    .iter()
+                    .any(|finished| finished.request == staged.request)
+            );
+            self.staged.insert(staged.request, (outcome.rank, *staged));
+        }
+        for lapsed in &outcome.lapsed {
+            let (_, staged) = self.staged.remove(lapsed).expect("it was staged");
+            assert_eq!(staged.until, outcome.at, "a lease ends when it ends");
+        }
+        for reserved in &outcome.reserved {
+            assert!(self.live.contains_key(&reserved.request) && reserved.missing.0 > 0);
+            self.pulling.insert(reserved.request, (outcome.rank, reserved.blocks));
+        }
+    }
+
     /// An answer is that of an undisturbed run.
     fn judge(&mut self, live: &Live) {
         let request = &live.request;
@@ -481,6 +624,7 @@ impl World {
             max_tokens: Tokens(request.max_tokens.0.min(limit)),
             adapter: None,
             placement: Placement::Any,
+            handover: Handover::None,
             ..request.clone()
         });
         alone.run();
@@ -502,6 +646,11 @@ impl World {
     fn end(&mut self) {
         for _ in 0..5_000 {
             self.poll();
+            self.compare_transit();
+            if !self.pulling.is_empty() {
+                self.apply(&Op::Receive(0));
+                continue;
+            }
             let Some(next) = self.engine.wake_at() else { break };
             self.now = self.now.max(next);
         }

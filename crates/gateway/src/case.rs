@@ -4,19 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homing_domain::{CacheSalt, Media, Prompt as Keyed, RequestId, Tokens, WorkerId};
+use homing_domain::{CacheSalt, Media, Prompt as Keyed, RequestId, Role, Tokens, WorkerId};
 use homing_load::PromptWork;
 use homing_profile::{Millis, Time};
-use homing_protocol::{Ask, Continuation, Endpoint, Feature as Asks, Hints, MaxOutput, Problem, Switch, Wanted};
-use homing_router::Question;
+use homing_protocol::transfer;
+use homing_protocol::{
+    Ask, Continuation, Endpoint, Feature as Asks, Hints, MaxOutput, Problem, Switch, Wanted, WhyWhole,
+};
+use homing_router::{Apart, Naming, Question};
 use homing_scheduler::queue::Tenant;
-use homing_scheduler::{CacheUse, Label, Overrides, Pin, Reuse, Wanted as Who};
+use homing_scheduler::{CacheUse, Label, Overrides, Phase, Pin, Reuse, Wanted as Who};
 use homing_telemetry::{RequestEnd, TokenSource};
 use homing_wire::Dialect;
 use hyper::HeaderMap;
 
 use crate::account::Entry;
 use crate::gateway::Gateway;
+use crate::handing;
 use crate::keyring::{Key, Tab};
 use crate::lane::Lane;
 use crate::pool::Pool;
@@ -178,6 +182,43 @@ impl Case<'_> {
         Ok((best.clone(), self.keyed(question, best, known)))
     }
 
+    /// Says whether two workers may serve it, where there are workers for parts of requests.
+    pub(crate) fn divide(&self, lane: &Lane, question: &mut Question) -> Result<(), Refuse> {
+        let config = self.gateway.config.load();
+        let require = handing::require(&config.disagg);
+        if !lane.divides(require) {
+            return Ok(());
+        }
+        if let Err(why) = transfer::divisible(self.ask) {
+            // Whoever computes the prompt of such a request can serve it, if that is not one who only meets others.
+            question.phase = match why {
+                WhyWhole::OneToken if self.prefills_alone() => Phase::Prefill,
+                _ => Phase::Alone,
+            };
+            return Ok(());
+        }
+        let prefill = self.hints.prefill_worker.as_ref();
+        let prefill = prefill.map(|name| self.named(name)).transpose()?;
+        let direct = config.serve.policy.split(':').next() == Some("direct");
+        question.apart = Some(Box::new(Apart {
+            prefill: prefill.map(|worker| Pin { worker, dp: None }),
+            naming: if direct { Naming::Direct } else { Naming::Chosen },
+            ..Apart::default()
+        }));
+        Ok(())
+    }
+
+    /// Whether there is a prefill worker that answers without another one.
+    fn prefills_alone(&self) -> bool {
+        let mut workers = self.workers().filter(|worker| !worker.is_out());
+        workers.any(|worker| worker.spec.role == Role::Prefill && worker.spec.dialect == Dialect::Vllm)
+    }
+
+    fn named(&self, name: &str) -> Result<WorkerId, Refuse> {
+        let worker = self.table.worker(name).map(|worker| worker.id);
+        worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))
+    }
+
     /// What this router is asked.
     pub(crate) fn asked_of(&self, lane: &Lane, known: &Known) -> Result<Question, Refuse> {
         Ok(self.keyed(self.unkeyed(known)?, lane, known))
@@ -226,10 +267,7 @@ impl Case<'_> {
 
     /// Who may serve it.
     fn who(&self) -> Result<Who, Refuse> {
-        let named = |name: &String| -> Result<WorkerId, Refuse> {
-            let worker = self.table.worker(name).map(|worker| worker.id);
-            worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))
-        };
+        let named = |name: &String| self.named(name);
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
         let pinned = pinned.or_else(|| self.keeper());

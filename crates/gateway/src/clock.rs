@@ -20,6 +20,15 @@ impl Clock {
         self.began
     }
 
+    /// The moment of a time that it told or will tell.
+    pub(crate) fn instant(&self, time: Time) -> Instant {
+        let after = std::time::Duration::from_nanos(time.0);
+        // What is too far away to be told never comes.
+        self.began
+            .checked_add(after)
+            .unwrap_or(self.began + std::time::Duration::from_hours(24 * 365))
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.at(Instant::now())
     }

@@ -51,7 +51,7 @@ impl Events {
         };
         Self {
             splitter: Splitter::new(LONGEST_EVENT),
-            ear: Ear::new(trip.ask.endpoint, attention),
+            ear: Ear::new(trip.way.ask.endpoint, attention),
             editor: trip.plan.editor(),
             seam: None,
             so_far,

@@ -23,7 +23,10 @@ use crate::worker::Worker;
 pub(crate) struct Flight {
     gateway: Arc<Gateway>,
     pub(crate) worker: Arc<Worker>,
+    /// What is booked for it, unless somebody else ends that.
     booked: Option<Booked>,
+    /// Whether the worker's health was told.
+    told: bool,
     pass: Pass,
     /// What we counted of its prompt, if we know all of it.
     counted: Option<u32>,
@@ -33,12 +36,13 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(crate) fn new(gateway: &Arc<Gateway>, worker: Arc<Worker>, booked: Booked, pass: Pass) -> Self {
+    pub(crate) fn new(gateway: &Arc<Gateway>, worker: Arc<Worker>, booked: Option<Booked>, pass: Pass) -> Self {
         worker.enter();
         Self {
             gateway: gateway.clone(),
             worker,
-            booked: Some(booked),
+            told: false,
+            booked,
             pass,
             counted: None,
             feature: Feature::Plain,
@@ -75,6 +79,7 @@ impl Flight {
 
     /// It was answered.
     pub(crate) fn served(mut self, usage: Option<Usage>, generated: u64) {
+        self.told = true;
         self.tell(Outcome::Served);
         let Some(booked) = self.booked.take() else { return };
         let cached = self.judge(&booked, usage);
@@ -84,6 +89,7 @@ impl Flight {
 
     /// It failed.
     pub(crate) fn failed(mut self, outcome: Outcome) {
+        self.told = true;
         self.tell(outcome);
         if let Some(booked) = self.booked.take() {
             booked.end(End::Failed, 0, None);
@@ -137,7 +143,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if self.booked.is_some() {
+        if !self.told {
             self.tell(Outcome::Unknown);
         }
         self.worker.leave();

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use homing_config::Config;
+use homing_disagg::Require;
 use homing_domain::{KeyHasher, RequestId};
 use homing_protocol::{Ask, Endpoint, Family, Form, Hints, Limits, Plan, Switch};
 use homing_router::Question;
@@ -23,6 +24,7 @@ use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::exporter::Exporter;
+use crate::handing;
 use crate::head::Fault;
 use crate::headers;
 use crate::kept::{self, Kept};
@@ -37,11 +39,13 @@ use crate::record::{Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
+use crate::sending::{Answer, Arriving, Sending};
 use crate::spans::Traced;
 use crate::table::Table;
 use crate::tokens::Prompters;
-use crate::trip::{Answer, Arriving, NoAnswer, Trip};
+use crate::trip::{NoAnswer, Trip};
 use crate::truth::Drift;
+use crate::worker::Worker;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -79,7 +83,12 @@ impl Gateway {
         }
         let table = self.table.load();
         if !table.workers.is_empty() {
-            return None;
+            let require = handing::require(&self.config.load().disagg);
+            let mut lanes = table.models.values().flat_map(|served| &served.lanes);
+            if require == Require::No || lanes.any(|lane| lane.is_ready(require)) {
+                return None;
+            }
+            return Some("prefill and decode workers are required, and no model has both".to_owned());
         }
         Some(match self.metrics.discovery.known_workers.get() {
             0 => "no worker was told of".to_owned(),
@@ -114,10 +123,10 @@ impl Gateway {
         };
         if request.method() == hyper::Method::GET {
             if path == "/v1/models" {
-                return models::list(&self.table.load());
+                return models::list(&self.table.load(), handing::require(&self.config.load().disagg));
             }
             if let Some(name) = path.strip_prefix("/v1/models/") {
-                return models::one(&self.table.load(), name);
+                return models::one(&self.table.load(), name, handing::require(&self.config.load().disagg));
             }
         }
         if let Some(response) = kept::asked(request.method(), path) {
@@ -248,7 +257,8 @@ impl Gateway {
         };
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();
-        let (lane, question) = case.question(&known)?;
+        let (lane, mut question) = case.question(&known)?;
+        case.divide(&lane, &mut question)?;
         let record = case.record(arrived.endpoint.name(), &known, &question, tokenized);
         if hints.dry_run == Switch::On {
             return self.dry_run(&lane, &question, &record);
@@ -266,27 +276,29 @@ impl Gateway {
         };
         let id = arrived.id.as_str();
         let trip = Box::new(Trip {
-            gateway: self.clone(),
-            pool: pool.clone(),
-            counted,
-            prompt: counted,
-            feature,
-            asked: ask.clone(),
+            way: Sending {
+                gateway: self.clone(),
+                pool: pool.clone(),
+                ask: ask.clone(),
+                target: arrived.target,
+                headers: arrived.headers,
+                sent,
+                record,
+                // Hexadecimal digits are.
+                id: HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("")),
+                counted,
+                feature,
+                until: arrived.began + self.config.load().serve.times.total,
+            },
+            asked: ask,
             original: arrived.body,
-            ask,
-            context: served.max_len,
-            wanted,
-            target: arrived.target,
-            headers: arrived.headers,
-            sent,
             plan,
             lane,
             question,
-            record,
-            // Hexadecimal digits are.
-            id: HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("")),
+            prompt: counted,
+            context: served.max_len,
+            wanted,
             deadline: hints.deadline,
-            until: arrived.began + self.config.load().serve.times.total,
             tries: 0,
         });
         Ok(self.carry(trip, account, hints.explain).await)
@@ -302,7 +314,7 @@ impl Gateway {
 
     /// Carries a request to a worker and its answer back.
     async fn carry(self: &Arc<Self>, mut trip: Box<Trip>, account: Account, explain: Switch) -> Answered {
-        let (record, family) = (trip.record.clone(), trip.ask.endpoint.family());
+        let (record, family) = (trip.way.record.clone(), trip.way.ask.endpoint.family());
         match trip.begin().await {
             Ok(answer) => {
                 let mut response = Response::new(Reply::Whole(None));
@@ -329,15 +341,32 @@ impl Gateway {
 
     /// What would be decided, instead of an answer.
     fn dry_run(&self, lane: &Lane, question: &Question, record: &Record) -> Result<Answered, Refuse> {
+        let table = self.table.load();
+        let named = |worker| {
+            table
+                .workers
+                .get(&worker)
+                .map(|worker: &Arc<Worker>| worker.name.to_string())
+        };
+        if question.apart.is_some() {
+            let routed = lane
+                .router
+                .consider_apart(lane.now(), question)
+                .map_err(|turned| Refuse::turned(&turned, None))?;
+            let prefill = routed.halves.as_ref().and_then(|halves| halves.prefill.as_ref());
+            let prefill = prefill.and_then(|prefill| named(prefill.decision.chosen.rank.worker));
+            let worker = named(routed.decision.chosen.rank.worker);
+            return Ok(self.said_dry(record, worker.as_deref(), prefill.as_deref(), &routed.to_json()));
+        }
         let decision = lane
             .consider(question)
             .map_err(|refusal| Refuse::turned(&refusal.into(), None))?;
-        let table = self.table.load();
-        let worker = table
-            .workers
-            .get(&decision.chosen.rank.worker)
-            .map(|worker| worker.name.to_string());
-        let decision: serde_json::Value = serde_json::from_str(&decision.to_json()).unwrap_or_default();
+        let worker = named(decision.chosen.rank.worker);
+        Ok(self.said_dry(record, worker.as_deref(), None, &decision.to_json()))
+    }
+
+    fn said_dry(&self, record: &Record, worker: Option<&str>, prefill: Option<&str>, decision: &str) -> Answered {
+        let decision: serde_json::Value = serde_json::from_str(decision).unwrap_or_default();
         let said = json!({
             "id": record.id.as_str(),
             "model": &*record.model,
@@ -345,12 +374,13 @@ impl Gateway {
             "tokens_from": record.tokens_from,
             "unknown": record.unknown,
             "worker": worker,
+            "prefill_worker": prefill,
             "decision": decision,
         });
         self.metrics.gateway.ended_requests.of(RequestEnd::Served).add(1);
         let mut response = json_answer(StatusCode::OK, &said);
         name(response.headers_mut(), record);
-        Ok(response)
+        response
     }
 
     /// The answer to a request whose head did not pass.
@@ -386,10 +416,10 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     let Arriving::Whole(body) = body else {
         return Reply::Whole(None);
     };
-    let heard = head.status.is_success().then(|| heard_of(&trip.ask, &body));
+    let heard = head.status.is_success().then(|| heard_of(&trip.way.ask, &body));
     let usage = heard.as_ref().and_then(|heard| heard.usage);
     if let Some(response) = heard.and_then(|heard| heard.response) {
-        trip.gateway.keeps(&response, flight.worker.id, &trip.record);
+        trip.way.gateway.keeps(&response, flight.worker.id, &trip.way.record);
     }
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);

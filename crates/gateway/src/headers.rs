@@ -9,6 +9,8 @@ pub(crate) const OURS: &str = "x-homing-";
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-homing-request-id");
 /// The worker that answered.
 pub(crate) const SERVED_BY: HeaderName = HeaderName::from_static("x-homing-served-by");
+/// The worker that computed the prompt, if it is another one.
+pub(crate) const PREFILLED_BY: HeaderName = HeaderName::from_static("x-homing-prefilled-by");
 /// Tokens that were predicted to come from its cache.
 pub(crate) const CACHED_TOKENS: HeaderName = HeaderName::from_static("x-homing-cached-tokens");
 /// The decision in full.

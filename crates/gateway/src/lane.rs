@@ -8,18 +8,20 @@
 //!
 //! **Invariant:** after every word to the router its effects are carried out, so that nobody waits for an effect that nobody looks at.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use homing_domain::{AdapterName, RankId, RequestId, Tokens, WorkerId};
+use homing_disagg::{Changed, Fate, Hold, Pool, PoolPhase, Require, Staged};
+use homing_domain::{AdapterName, RankId, RequestId, Role, Tokens, WorkerId};
 use homing_keeper::{Keeper, Standing, Subject};
 use homing_load::{End, Ticket};
-use homing_profile::Time;
+use homing_profile::{Millis, Time};
 use homing_router::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Router, RouterError, Turned, Verdict};
 use homing_scheduler::queue::Refused;
 use homing_scheduler::{Decision, RankFacts, Ready, Refusal};
 use rustc_hash::FxHashMap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::adapters::{Inside, Shelf};
 use crate::clock::Clock;
@@ -40,6 +42,13 @@ pub(crate) struct Lane {
     standing: Mutex<Arc<Standing>>,
     /// Ranks whose views are to be made anew. Bounded: a doubt that does not fit comes again.
     doubts: mpsc::Sender<RankId>,
+    /// Its workers by what they do, and what is said when that changes.
+    pool: Mutex<Pool>,
+    phase: watch::Sender<PoolPhase>,
+    /// Whether there was ever a worker for a part of requests only.
+    parts: AtomicBool,
+    /// How long KV stays that nobody fetches.
+    lease: Millis,
 }
 
 impl Lane {
@@ -48,7 +57,7 @@ impl Lane {
         router: Router,
         keeper: Keeper,
         shelf: Shelf,
-        (clock, doubts): (Clock, mpsc::Sender<RankId>),
+        (clock, doubts, lease): (Clock, mpsc::Sender<RankId>, Millis),
     ) -> Self {
         Self {
             subject,
@@ -59,7 +68,52 @@ impl Lane {
             waiting: Mutex::default(),
             standing: Mutex::default(),
             doubts,
+            pool: Mutex::default(),
+            phase: watch::Sender::new(PoolPhase::NotYet),
+            parts: AtomicBool::new(false),
+            lease,
         }
+    }
+
+    /// A worker is there with this role.
+    pub(crate) fn worker_up(&self, worker: WorkerId, role: Role) {
+        if role != Role::Both {
+            self.parts.store(true, Relaxed);
+        }
+        let changed = self.pool().up(worker, role);
+        self.changed(changed);
+    }
+
+    /// A worker is not there any more.
+    pub(crate) fn worker_down(&self, worker: WorkerId) {
+        let changed = self.pool().down(worker);
+        self.changed(changed);
+    }
+
+    fn changed(&self, changed: Changed) {
+        if let Changed::To(phase) = changed {
+            tracing::info!(model = %self.subject.model, phase = phase.name(), "its prefill workers are");
+            self.phase.send_replace(phase);
+        }
+    }
+
+    /// What became of the prefill workers, and whoever waits for a change of that.
+    pub(crate) fn phase(&self) -> watch::Receiver<PoolPhase> {
+        self.phase.subscribe()
+    }
+
+    /// Whether prompts and answers can be computed by different workers, or have to.
+    pub(crate) fn divides(&self, require: Require) -> bool {
+        require == Require::Yes || self.parts.load(Relaxed)
+    }
+
+    /// Whether the model can be served.
+    pub(crate) fn is_ready(&self, require: Require) -> bool {
+        self.pool().is_ready(require)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -136,6 +190,7 @@ impl Lane {
             decision,
             cached: choice.cached,
             ticket: Some(ticket),
+            halves: None,
         };
         Ok(Booked::new(self, routed))
     }
@@ -244,6 +299,8 @@ impl Drop for Seat<'_> {
 pub(crate) struct Booked {
     lane: Arc<Lane>,
     pub(crate) routed: Routed,
+    /// What is booked for its prompt, if another worker computes it. Taken by whoever sees to that.
+    pub(crate) half: Option<Half>,
     first: bool,
     told: u32,
     /// Keeps its adapter where it is.
@@ -262,10 +319,21 @@ pub(crate) struct Deciding {
 }
 
 impl Booked {
-    fn new(lane: &Arc<Lane>, routed: Routed) -> Self {
+    fn new(lane: &Arc<Lane>, mut routed: Routed) -> Self {
+        let prefill = routed.halves.as_mut().and_then(|halves| halves.prefill.as_mut());
+        let half = prefill.map(|prefill| Half {
+            lane: lane.clone(),
+            ticket: prefill.ticket.take(),
+            hold: prefill.hold.take(),
+            decision: Arc::new(prefill.decision.clone()),
+            cached: prefill.cached,
+            told: None,
+            staged: false,
+        });
         Self {
             lane: lane.clone(),
             routed,
+            half,
             first: false,
             told: 0,
             inside: None,
@@ -275,6 +343,12 @@ impl Booked {
 
     pub(crate) fn rank(&self) -> RankId {
         self.routed.decision.chosen.rank
+    }
+
+    /// Why one worker serves it or two, as JSON, where there was a choice.
+    pub(crate) fn why(&self) -> Option<Arc<str>> {
+        let halves = self.routed.halves.as_ref()?;
+        Some(halves.why.to_json().into())
     }
 
     /// Tokens that are predicted to come from the cache.
@@ -313,6 +387,73 @@ impl Booked {
     fn close(&self, ticket: Ticket, ended: &Ended) {
         self.lane.router.done(self.lane.now(), ticket, ended);
         self.lane.settle();
+    }
+}
+
+/// What is booked for a prompt that another worker computes, and the room for its KV. However whoever holds it ends, both end with it.
+#[derive(Debug)]
+pub(crate) struct Half {
+    lane: Arc<Lane>,
+    ticket: Option<Ticket>,
+    hold: Option<Hold>,
+    pub(crate) decision: Arc<Decision>,
+    /// Tokens that are predicted to come from the cache.
+    pub(crate) cached: Tokens,
+    /// What the engine says came from its cache.
+    pub(crate) told: Option<Tokens>,
+    staged: bool,
+}
+
+impl Half {
+    /// So much waits to be fetched.
+    pub(crate) fn staged(&mut self, staged: &Staged) {
+        self.staged = true;
+        if let Some(hold) = self.hold {
+            self.lane.router.staged(hold, staged);
+        }
+    }
+
+    /// A decode worker is on its way to fetch it.
+    pub(crate) fn moving(&self, to: RankId) {
+        if let Some(hold) = self.hold {
+            self.lane.router.moving(hold, to);
+        }
+    }
+
+    /// What became of the KV.
+    pub(crate) fn settle(&mut self, fate: Fate) {
+        if let Some(hold) = self.hold.take() {
+            self.lane.router.settle(self.lane.now(), hold, fate);
+            self.lane.settle();
+        }
+    }
+
+    /// The prompt was computed, or not.
+    pub(crate) fn end(&mut self, end: End) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let now = self.lane.now();
+        if end == End::Finished {
+            self.lane.router.prefill_done(now, ticket);
+        }
+        let ended = Ended {
+            end,
+            generated: Some(Tokens(0)),
+            cached: self.told,
+        };
+        self.lane.router.done(now, ticket, &ended);
+        self.lane.settle();
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.end(End::Cancelled);
+        let fate = if self.staged {
+            Fate::Lapses(self.lane.now() + self.lane.lease)
+        } else {
+            Fate::NotStaged
+        };
+        self.settle(fate);
     }
 }
 

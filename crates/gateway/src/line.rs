@@ -10,9 +10,10 @@
 //!
 //! It sends bodies that are there as a whole, and understands no upgrades.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -21,12 +22,10 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::response;
 use hyper::{Request, Response, StatusCode, Version};
 use thiserror::Error;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
-/// What is read at once: an event or two.
-const READ: usize = 8 << 10;
-/// The same of an answer that fills it.
-const READ_MORE: usize = 32 << 10;
+/// The most that is read at once.
+const READ: usize = 32 << 10;
 /// The longest head of an answer.
 const LONGEST_HEAD: usize = 64 << 10;
 /// The most headers of one.
@@ -35,6 +34,11 @@ const MOST_HEADERS: usize = 128;
 const LONGEST_LINE: usize = 8 << 10;
 /// Bodies up to this are copied behind their head, to be sent at once.
 const SHORT_BODY: usize = 64 << 10;
+
+thread_local! {
+    /// Where a thread reads to. What came is copied out, because thousands of streams that send little would else keep room for much each.
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+}
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug, Error)]
@@ -55,8 +59,6 @@ pub(crate) struct Line {
     stream: Io,
     /// What was read and not given out.
     read: BytesMut,
-    /// How much is read next.
-    next: usize,
     rest: Rest,
     /// Whether another request may follow.
     keeps: bool,
@@ -88,7 +90,6 @@ impl Line {
         Self {
             stream,
             read: BytesMut::new(),
-            next: READ,
             rest: Rest::Nothing,
             keeps: true,
             used: false,
@@ -202,17 +203,12 @@ impl Line {
 
     /// Reads once.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // A stream may begin with something long, and then sends little for a long time: it does not keep the memory for it.
-        if self.read.is_empty() && self.read.capacity() > 2 * self.next {
-            self.read = BytesMut::new();
-        }
-        // What was given out and is still held keeps its memory; else it is used again.
-        self.read.reserve(self.next);
-        let room = self.read.capacity() - self.read.len();
-        let reading = pin!(self.stream.read_buf(&mut self.read));
-        let size = ready!(reading.poll(cx))?;
-        self.next = if size >= room { READ_MORE } else { READ };
-        Poll::Ready(Ok(size))
+        ROOM.with_borrow_mut(|room| {
+            let mut room = ReadBuf::new(room);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
+            self.read.extend_from_slice(room.filled());
+            Poll::Ready(Ok(room.filled().len()))
+        })
     }
 
     /// Takes what is next of what was read.
@@ -356,6 +352,7 @@ fn size(line: &[u8]) -> Result<u64, LineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
     /// A connection to somebody who answers every request with these bytes, in two parts, and says nothing more.

@@ -1,5 +1,6 @@
 //! Which models are there? All that some worker serves, adapters included.
 
+use homing_disagg::Require;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -7,19 +8,25 @@ use crate::said::{Answered, json_answer};
 use crate::table::{Served, Table};
 
 /// `GET /v1/models`.
-pub(crate) fn list(table: &Table) -> Answered {
-    let data: Vec<Value> = table.models.iter().map(|(name, served)| model(name, served)).collect();
+pub(crate) fn list(table: &Table, require: Require) -> Answered {
+    let served = table.models.iter().filter(|(_, served)| is_listed(served, require));
+    let data: Vec<Value> = served.map(|(name, served)| model(name, served)).collect();
     json_answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
 /// `GET /v1/models/{name}`.
-pub(crate) fn one(table: &Table, name: &str) -> Answered {
-    if let Some(served) = table.models.get(name) {
+pub(crate) fn one(table: &Table, name: &str, require: Require) -> Answered {
+    if let Some(served) = table.models.get(name).filter(|served| is_listed(served, require)) {
         return json_answer(StatusCode::OK, &model(name, served));
     }
     let message = format!("the model `{name}` does not exist");
     let error = json!({ "message": message, "type": "NotFoundError", "param": "model", "code": "model_not_found" });
     json_answer(StatusCode::NOT_FOUND, &json!({ "error": error }))
+}
+
+/// A model that prefill and decode workers have to serve together is not there without both.
+fn is_listed(served: &Served, require: Require) -> bool {
+    require == Require::No || served.lanes.iter().any(|lane| lane.is_ready(require))
 }
 
 fn model(name: &str, served: &Served) -> Value {

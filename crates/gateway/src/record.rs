@@ -63,9 +63,36 @@ pub(crate) struct Told {
     pub(crate) took_ms: Option<f64>,
 }
 
+/// Which part of a request a worker was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leg {
+    /// All of it.
+    Whole,
+    /// Its prompt.
+    Prefill,
+    /// Its answer.
+    Decode,
+    /// To fetch what nobody waits for.
+    Fetch,
+}
+
+impl Leg {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Fetch => "fetch",
+        }
+    }
+}
+
 /// One try of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
+    pub(crate) leg: Leg,
+    /// Why one worker or two, as JSON, where there was a choice.
+    pub(crate) why: Option<Arc<str>>,
     pub(crate) worker: Arc<str>,
     pub(crate) predicted_cached: u32,
     pub(crate) waited_ms: f64,
@@ -138,6 +165,41 @@ impl Record {
         }
     }
 
+    /// One try more. Returns its place.
+    pub(crate) fn tried(&self, this: Try) -> usize {
+        let mut told = self.told();
+        told.tries.push(this);
+        told.tries.len() - 1
+    }
+
+    /// A try ended, and why it failed if it did.
+    pub(crate) fn ended(&self, place: usize, failed: Option<String>) {
+        if let Some(this) = self.told().tries.get_mut(place) {
+            this.failed = failed;
+            this.ended = Some(Instant::now());
+        }
+    }
+
+    /// An answer to a try began.
+    pub(crate) fn began(&self, place: usize, form: Form) {
+        if let Some(this) = self.told().tries.get_mut(place) {
+            this.answered = Some((Instant::now(), form));
+        }
+    }
+
+    /// The worker that computed the prompt, if it is another than the one that answers.
+    pub(crate) fn prefilled_by(&self) -> Option<(Arc<str>, u32)> {
+        let told = self.told();
+        let prefill = told
+            .tries
+            .iter()
+            .rev()
+            .find(|this| this.leg == Leg::Prefill && this.failed.is_none())?;
+        let last = told.tries.last()?;
+        (last.leg == Leg::Decode || last.leg == Leg::Prefill)
+            .then(|| (prefill.worker.clone(), prefill.predicted_cached))
+    }
+
     /// What the worker of the last try is told about the trace.
     pub(crate) fn traceparent(&self) -> Option<String> {
         let traced = self.trace?;
@@ -174,8 +236,17 @@ impl Record {
 
 impl Try {
     pub(crate) fn json(&self) -> Value {
+        let until = self.ended.or(self.answered.map(|(at, _)| at));
+        let took = until.map(|until| (until - self.sent).as_secs_f64() * 1e3);
+        let why = self
+            .why
+            .as_deref()
+            .and_then(|why| serde_json::from_str::<Value>(why).ok());
         json!({
             "worker": &*self.worker,
+            "leg": self.leg.name(),
+            "took_ms": took,
+            "why": why,
             "predicted_cached_tokens": self.predicted_cached,
             "waited_ms": self.waited_ms,
             "failed": self.failed,

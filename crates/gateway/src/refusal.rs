@@ -77,12 +77,14 @@ impl Refuse {
                 let after = Duration::try_from_secs_f64(retry_after.0 / 1e3).unwrap_or(SOON);
                 (status, Some(after))
             }
+            Turned::Apart(apart) if apart.retry() == homing_disagg::Retry::Never => (400, None),
             Turned::Full(Refused::Known(_)) => (409, None),
             Turned::Nowhere(Refusal::NoWorkerNamed) | Turned::Full(Refused::NoSuchClass(_)) => (400, None),
             Turned::Expired(_) if deadline.is_some() => (504, None),
             Turned::Nowhere(
                 Refusal::NobodyEligible(_) | Refusal::PinnedWorker { .. } | Refusal::PolicyChoseNobody(_),
             )
+            | Turned::Apart(_)
             | Turned::NoSuchRank(_)
             | Turned::Unbookable(_)
             | Turned::Loads { .. }

@@ -31,7 +31,8 @@ use crate::events::Events;
 use crate::flight::Flight;
 use crate::line::Line;
 use crate::reading::is_events;
-use crate::trip::{Answer, Arriving, NoAnswer, Trip};
+use crate::sending::{Answer, Arriving};
+use crate::trip::{NoAnswer, Trip};
 
 /// The body of an answer.
 pub(crate) enum Reply {
@@ -130,7 +131,7 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(trip: Box<Trip>, account: Account, answer: Answer) -> Self {
         let status = answer.head.status.as_u16();
-        let silence = trip.gateway.config.load().serve.times.silence;
+        let silence = trip.way.gateway.config.load().serve.times.silence;
         let events = is_events(&answer.head.headers) && answer.head.status.is_success();
         let reading = if events {
             Reading::Events(Box::new(Events::new(&trip)))
@@ -138,7 +139,7 @@ impl Relay {
             Reading::Opaque
         };
         let now = Instant::now();
-        let until = Instant::from_std(trip.until);
+        let until = Instant::from_std(trip.way.until);
         let mut relay = Self {
             from: From::Nobody,
             reading,
@@ -242,7 +243,7 @@ impl Relay {
             }
         }
         if let (Some(response), Some(worker), Some(trip)) = (events.response.take(), self.worker, &self.trip) {
-            trip.gateway.keeps(&response, worker, &trip.record);
+            trip.way.gateway.keeps(&response, worker, &trip.way.record);
         }
         let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {
@@ -293,7 +294,7 @@ impl Relay {
         if let (From::Worker { line, .. }, Some(trip), Some(worker)) =
             (std::mem::replace(&mut self.from, From::Nobody), &self.trip, self.worker)
         {
-            trip.pool.put_back(worker, line);
+            trip.way.pool.put_back(worker, line);
         }
     }
 
@@ -307,11 +308,11 @@ impl Relay {
         let worker = flight.worker.clone();
         flight.failed(outcome);
         let Some(mut trip) = self.trip.take() else { return };
-        trip.record.failed(&trip.gateway.told(why));
+        trip.way.record.failed(&trip.way.gateway.told(why));
         why.clone_into(&mut self.why);
         trip.question.wanted.tried.push(worker.id);
-        let told = trip.gateway.told(why);
-        tracing::info!(request = %trip.record.id, worker = %worker.name, why = %told, "an answer broke off");
+        let told = trip.way.gateway.told(why);
+        tracing::info!(request = %trip.way.record.id, worker = %worker.name, why = %told, "an answer broke off");
         match self.resume(&mut trip) {
             Ok(()) => {
                 self.from = From::Resuming(Box::pin(async move {
@@ -331,7 +332,7 @@ impl Relay {
 
     /// Makes the request that goes on with the answer.
     fn resume(&mut self, trip: &mut Trip) -> Result<(), String> {
-        let limits = trip.gateway.config.load().serve.retries.clone();
+        let limits = trip.way.gateway.config.load().serve.retries.clone();
         let Reading::Events(events) = &mut self.reading else {
             return Err("it is no stream of events".to_owned());
         };
@@ -364,7 +365,7 @@ impl Relay {
         self.from = From::Nobody;
         match answer {
             Ok(answer) if answer.head.status.is_success() && matches!(answer.body, Arriving::Pieces { .. }) => {
-                trip.gateway.metrics.gateway.migrated_answers.add(1);
+                trip.way.gateway.metrics.gateway.migrated_answers.add(1);
                 self.trip = Some(trip);
                 self.heard = Instant::now();
                 self.timer.as_mut().reset((self.heard + self.silence).min(self.until));
@@ -395,13 +396,13 @@ impl Relay {
     /// Ends the answer with an error that says why.
     fn give_up(&mut self, message: &str) {
         if let Some(trip) = &self.trip {
-            trip.gateway.metrics.gateway.broken_answers.add(1);
-            tracing::warn!(request = %trip.record.id, "an answer is given up");
+            trip.way.gateway.metrics.gateway.broken_answers.add(1);
+            tracing::warn!(request = %trip.way.record.id, "an answer is given up");
             self.cut = matches!(self.reading, Reading::Opaque);
             if !self.cut {
                 let problem = Problem::new(502, message);
                 self.ready
-                    .push_back(problem.event(trip.asked.endpoint, trip.record.id.as_str()));
+                    .push_back(problem.event(trip.asked.endpoint, trip.way.record.id.as_str()));
             }
         }
         self.close(RequestEnd::Failed);

@@ -5,10 +5,10 @@ use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use crate::headers;
-use crate::record::Record;
+use crate::record::{Leg, Record, Told};
 use crate::refusal::Refuse;
 use crate::relay::Reply;
-use crate::trip::Answer;
+use crate::sending::Answer;
 
 /// The longest decision that fits into a header.
 const LONGEST_HEADER: usize = 6 << 10;
@@ -29,11 +29,16 @@ pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer
     if let Ok(worker) = HeaderValue::from_str(&answer.flight.worker.name) {
         headers.insert(headers::SERVED_BY, worker);
     }
+    let prefilled = record.prefilled_by();
     let told = record.told();
     let Some(last) = told.tries.last() else { return };
-    headers.insert(headers::CACHED_TOKENS, HeaderValue::from(last.predicted_cached));
+    let cached = prefilled.as_ref().map_or(last.predicted_cached, |(_, cached)| *cached);
+    headers.insert(headers::CACHED_TOKENS, HeaderValue::from(cached));
+    if let Some(Ok(worker)) = prefilled.map(|(worker, _)| HeaderValue::from_str(&worker)) {
+        headers.insert(headers::PREFILLED_BY, worker);
+    }
     if explain == Switch::On {
-        let decision = last.decision.to_json();
+        let decision = explained(&told);
         let short = decision.len() <= LONGEST_HEADER;
         let said = if short {
             decision
@@ -43,6 +48,28 @@ pub(crate) fn receipts(headers: &mut HeaderMap, record: &Record, answer: &Answer
         if let Ok(decision) = HeaderValue::from_str(&said) {
             headers.insert(headers::DECISION, decision);
         }
+    }
+}
+
+/// The decision, or those of both legs and why there are two.
+fn explained(told: &Told) -> String {
+    let Some(last) = told.tries.last() else {
+        return "{}".to_owned();
+    };
+    let decision = last.decision.to_json();
+    let prefill = told
+        .tries
+        .iter()
+        .rev()
+        .find(|this| this.leg == Leg::Prefill && this.failed.is_none());
+    let why = last.why.as_deref();
+    match (prefill.filter(|_| last.leg == Leg::Decode), why) {
+        (Some(prefill), why) => {
+            let (why, prefill) = (why.unwrap_or("null"), prefill.decision.to_json());
+            format!("{{\"why\":{why},\"prefill\":{prefill},\"decode\":{decision}}}")
+        }
+        (None, Some(why)) => format!("{{\"why\":{why},\"one_worker\":{decision}}}"),
+        (None, None) => decision,
     }
 }
 

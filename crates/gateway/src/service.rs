@@ -16,7 +16,7 @@ use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
 use homing_profile::ProfileError;
-use homing_scheduler::policy::{self, PolicyError};
+use homing_scheduler::policy::PolicyError;
 use homing_telemetry::Metrics;
 use homing_tls::{TlsError, Trust};
 use thiserror::Error;
@@ -66,6 +66,9 @@ pub enum StartError {
     /// The policy is none.
     #[error("{0} (`serve.policy`)")]
     Policy(#[from] PolicyError),
+    /// The rules of where KV may travel are none.
+    #[error(transparent)]
+    Topology(#[from] homing_config::BadTopology),
     /// The profile cannot be used.
     #[error("the profile cannot be used (`serve.profile`): {0}")]
     Profile(#[from] ProfileError),
@@ -180,7 +183,8 @@ impl Service {
             knob: "serve.worker-key",
             problem,
         })?;
-        policy::by_spec(&serve.policy)?;
+        settings::policies(&config)?;
+        config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
         let log = log(&config, &metrics)?;

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use homing_config::{CacheView as AskedView, Config, Switch, WorkerSpec};
+use homing_config::{CacheView as AskedView, Config, Disagg, DisaggWhen, Switch, TopologyRule, WorkerSpec};
+use homing_disagg::{Endpoint, Enforce, Topology, Traits, Whether};
 use homing_discovery::{Facts, HealthConfig, ProbeConfig, RosterConfig, WatchConfig};
 use homing_domain::{BlockSize, KeyHasher};
 use homing_index::ApproximateConfig;
-use homing_profile::{Millis, Profile, Timing, builtin};
-use homing_router::{CacheView, RouterConfig};
+use homing_profile::{GigabytesPerSecond, Millis, Profile, Timing, builtin};
+use homing_router::{ApartConfig, CacheView, Policies, RouterConfig};
+use homing_scheduler::policy::{self, PolicyError};
 use homing_scheduler::queue::{ClassSpec, Limits, Order};
+use homing_wire::Dialect;
 
 use crate::clock::Clock;
 use crate::service::StartError;
@@ -45,7 +48,67 @@ pub(crate) fn router(config: &Config, size: BlockSize, hasher: KeyHasher) -> Rou
     // More ranks than an index can hold are refused there.
     router.load.max_ranks = config.index.max_ranks as usize;
     router.seed = fastrand::u64(..);
+    router.apart = apart(&config.disagg);
     router
+}
+
+/// When two workers serve a request, and which.
+fn apart(disagg: &Disagg) -> ApartConfig {
+    let topology = disagg.topology().unwrap_or_default();
+    let topology = topology.into_iter().map(|rule| match rule {
+        TopologyRule::Required(label) => Topology {
+            label: label.into(),
+            enforce: Enforce::Required,
+        },
+        TopologyRule::Preferred(label, weight) => Topology {
+            label: label.into(),
+            enforce: Enforce::Preferred(weight),
+        },
+    });
+    let mut apart = ApartConfig::default();
+    match disagg.when {
+        DisaggWhen::Predicted => {}
+        DisaggWhen::Rules => {
+            apart.choose.whether = Whether::Rules {
+                uncached: disagg.uncached_tokens,
+                share: disagg.uncached_share,
+            };
+        }
+        DisaggWhen::Always => apart.choose.whether = Whether::Always,
+    }
+    apart.choose.topology = topology.collect();
+    apart.choose.most_queued = disagg.queued_tokens.unwrap_or(u64::MAX);
+    apart.staging.most_share = disagg.staged_share;
+    apart
+}
+
+/// The policies of a router. They were read when the gateway began.
+pub(crate) fn policies(config: &Config) -> Result<Policies, PolicyError> {
+    let own = |policy: &Option<String>| policy.as_deref().map(policy::by_spec).transpose();
+    Ok(Policies {
+        whole: policy::by_spec(&config.serve.policy)?,
+        prefill: own(&config.disagg.prefill_policy)?,
+        decode: own(&config.disagg.decode_policy)?,
+    })
+}
+
+/// How a worker hands KV over.
+pub(crate) fn traits(spec: &WorkerSpec, facts: &Facts, disagg: &Disagg) -> Traits {
+    let mut traits = match spec.dialect {
+        Dialect::Sglang => {
+            let endpoint = facts.bootstrap.map(|port| Endpoint {
+                host: spec.url.host().into(),
+                port,
+                dp_size: spec.ranks,
+            });
+            Traits::rendezvous(endpoint)
+        }
+        _ => Traits::by_result(),
+    };
+    traits.format.model = Some(spec.model.as_str().into());
+    traits.format.block_size = facts.block_size;
+    traits.rate = GigabytesPerSecond(disagg.link / 8.0);
+    traits
 }
 
 /// When a worker is taken for ill.

@@ -18,9 +18,9 @@ use homing_discovery::{Change, Facts, Health, News, Notice, Outward, Watcher, Wa
 use homing_domain::{AdapterName, KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Lanes, Sources, Subject, feed_config, index_config};
 use homing_load::{RankSpec, Report};
-use homing_profile::Timing;
+use homing_profile::{Millis, Timing};
 use homing_router::{CacheView, NewRank, Router};
-use homing_scheduler::{Label, RankFacts, policy};
+use homing_scheduler::{Label, RankFacts};
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
 use tokio::runtime::Handle;
@@ -347,12 +347,18 @@ impl Steward {
                 view,
             };
             lane.rank_up(new).map_err(|error| error.to_string())?;
+            let traits = settings::traits(&worker.spec, &worker.facts, &self.config.disagg);
+            lane.router
+                .set_traits(rank, traits)
+                .map_err(|error| error.to_string())?;
         }
+        lane.worker_up(worker.id, worker.spec.role);
         Ok(())
     }
 
     /// A worker is in nothing any more.
     async fn forget(&mut self, worker: &Arc<Worker>) {
+        worker.lane.worker_down(worker.id);
         worker.lane.adapters_gone(worker.id);
         for rank in worker.ranks() {
             worker.lane.rank_gone(rank);
@@ -379,14 +385,17 @@ impl Steward {
 
     /// Whether anybody waits.
     async fn tick(&mut self) -> bool {
-        let mut waiting = 0;
+        let (mut waiting, mut staged) = (0, 0);
         for lane in self.lanes.values() {
             lane.tick();
             lane.adapters_tick();
             waiting += lane.router.waiting();
+            staged += lane.router.staged_blocks();
         }
         self.metrics.gateway.waiting_requests.set(waiting as u64);
+        self.metrics.gateway.staged_blocks.set(staged);
         self.count_adapters();
+        self.forget_withdrawn();
         let now = self.clock.now();
         for worker in self.workers() {
             worker.refresh(now);
@@ -423,6 +432,25 @@ impl Steward {
     pub(crate) fn models(&self) -> Vec<String> {
         let names: BTreeSet<String> = self.lanes.keys().map(|subject| subject.model.to_string()).collect();
         names.into_iter().collect()
+    }
+
+    /// Adapters that were taken away and are nowhere any more need not be remembered.
+    fn forget_withdrawn(&mut self) {
+        if self.withdrawn.is_empty() {
+            return;
+        }
+        let listed = |name: &AdapterName| {
+            self.known.values().any(|known| {
+                let worker = known.worker.as_ref();
+                let facts = known.listed.as_ref().or(worker.map(|worker| &worker.facts));
+                facts.is_some_and(|facts| facts.adapters().any(|adapter| adapter.name == name.as_str()))
+            })
+        };
+        let gone = |name: &AdapterName| !listed(name) && !self.lanes.values().any(|lane| lane.shelf.has(name));
+        let gone: Vec<AdapterName> = self.withdrawn.iter().filter(|name| gone(name)).cloned().collect();
+        for name in gone {
+            self.withdrawn.remove(&name);
+        }
     }
 
     fn count_adapters(&self) {
@@ -465,18 +493,19 @@ impl Steward {
             hooks: Hooks::default(),
         };
         let keeper = Keeper::start(keeper, &self.decoders, Handle::current(), self.metrics.clone())?;
-        let policy = policy::by_spec(&self.config.serve.policy).expect("the policy was read when the gateway began");
-        let router = Router::new(
+        let policies = settings::policies(&self.config).expect("the policies were read when the gateway began");
+        let router = Router::with_policies(
             &settings::router(&self.config, spec.block_size, hasher),
-            policy,
+            policies,
             keeper.reader().clone(),
         );
+        let lease = Millis(self.config.disagg.lease.as_secs_f64() * 1e3);
         let lane = Arc::new(Lane::new(
             subject.clone(),
             router,
             keeper,
             Shelf::new(self.shelves.clone()),
-            (self.clock, self.doubts.0.clone()),
+            (self.clock, self.doubts.0.clone(), lease),
         ));
         for (name, of) in self
             .registered

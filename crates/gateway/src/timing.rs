@@ -7,17 +7,19 @@ use homing_domain::Role;
 use homing_telemetry::{RoutePart, WorkerRole};
 
 use crate::gateway::Gateway;
-use crate::lane::{Booked, Deciding};
-use crate::record::{Record, Try};
+use crate::lane::{Booked, Deciding, Half};
+use crate::record::{Leg, Record, Try};
 use crate::spans;
 use crate::worker::Worker;
 
 impl Try {
     /// A try that was just decided.
-    pub(crate) fn new(worker: &Worker, booked: &Booked, asked: Instant) -> Self {
+    pub(crate) fn new(worker: &Worker, leg: Leg, booked: &Booked, asked: Instant) -> Self {
         let sent = Instant::now();
         let took = booked.took.lookup + booked.took.decide;
         Self {
+            leg,
+            why: booked.why(),
             worker: worker.name.clone(),
             predicted_cached: booked.cached().0,
             waited_ms: (sent - asked).as_secs_f64() * 1e3,
@@ -30,6 +32,26 @@ impl Try {
             ended: None,
             failed: None,
         }
+    }
+}
+
+/// A prompt goes to a worker of its own.
+pub(crate) fn prefill(worker: &Worker, half: &Half, (why, asked): (Option<Arc<str>>, Instant)) -> Try {
+    let sent = Instant::now();
+    Try {
+        leg: Leg::Prefill,
+        why,
+        worker: worker.name.clone(),
+        predicted_cached: half.cached.0,
+        waited_ms: (sent - asked).as_secs_f64() * 1e3,
+        decision: half.decision.clone(),
+        span: spans::fresh(),
+        asked,
+        took_ns: 0,
+        sent,
+        answered: None,
+        ended: None,
+        failed: None,
     }
 }
 

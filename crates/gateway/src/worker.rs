@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use homing_config::{Scheme, WorkerSpec};
-use homing_discovery::{Admission, Facts, Health, Outcome, Pass, Ping, Room, State, Turn};
+use homing_discovery::{Admission, Facts, FoundBy, Health, Outcome, Pass, Ping, Room, State, Turn};
 use homing_doctor::Finding;
 use homing_domain::{RankId, WorkerId};
 use homing_profile::Time;
@@ -154,6 +154,12 @@ impl Worker {
     /// Whether it is left out.
     pub(crate) fn is_out(&self) -> bool {
         matches!(self.state(), State::Down { .. })
+    }
+
+    /// Whether it does not even say that it lives.
+    pub(crate) fn is_silent(&self) -> bool {
+        let found_by = FoundBy::Pings;
+        matches!(self.state(), State::Down { found_by: by, .. } if by == found_by)
     }
 
     /// Takes no new requests from now on, or does again.

@@ -29,6 +29,11 @@ use anyhow::{Context as _, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use homing_config::{KnobId, Resolved, Source, flags};
 
+/// Requests are read on one thread and their prompts prepared on others: what is given back by another thread than it was taken by has to be
+/// of use to both, or memory grows with the number of streams that there ever were.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let matches = command().get_matches();
     if let Some(("doctor", matches)) = matches.subcommand() {

@@ -18,6 +18,9 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         let places = mock.places();
         for (number, place) in places.iter().enumerate() {
             writeln!(io::stderr(), "worker {number}: http://{}", place.address)?;
+            if let Some(kv) = place.kv {
+                writeln!(io::stderr(), "worker {number}: KV at {kv}")?;
+            }
             for (rank, (events, replay)) in place.ranks.iter().enumerate() {
                 let shown = |endpoint: &Option<String>| endpoint.clone().unwrap_or_else(|| "none".to_owned());
                 writeln!(

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, anyhow};
-use homing_config::{Config, Endpoint, HttpUrl, Scheme, WorkerSpec};
+use homing_config::{Config, Endpoint, HttpUrl, Scheme, WorkerSpec, role_name};
 use homing_discovery::{Registrant, RegistrantConfig};
-use homing_domain::DpRank;
+use homing_domain::{DpRank, Role};
 use homing_mock::Place;
 use homing_tls::Trust;
 use tokio::net::UdpSocket;
@@ -78,6 +78,9 @@ pub fn worker(config: &Config, address: SocketAddr, place: &Place) -> anyhow::Re
         mock.dialect.name(),
         mock.dp_size,
     );
+    if mock.kv.role != Role::Both {
+        text = format!("{text},role={}", role_name(mock.kv.role));
+    }
     let is_bound = !mock.events.connects.is_on();
     if let Some(sources) = is_bound.then(|| sources(address.ip(), place)).flatten() {
         text = format!("{text}{sources},topic={}", mock.events.topic);
@@ -138,6 +141,7 @@ mod tests {
                 .iter()
                 .map(|(events, replay)| (some(events), some(replay)))
                 .collect(),
+            kv: None,
         };
         sources([10, 0, 0, 1].into(), &place)
     }

@@ -118,7 +118,7 @@ impl Lanes {
         let over = (u64::from(rank.all_requests()) + 1).saturating_sub(u64::from(rank.max_sequences));
         self.place_wait[at] = over as f32 * rank.sequence_ms;
         self.factor[at] = rank.present_factor() as f32;
-        let decoding = (rank.decoding + 1) as f32;
+        let decoding = (rank.decoding + rank.awaiting + 1) as f32;
         self.decode_base[at] = rank.decode_ms + decoding * rank.per_sequence_ms;
         self.decode_token[at] = decoding * rank.per_context_ms;
         self.kinds[at] = rank.kind;

@@ -56,7 +56,10 @@ impl List {
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
+    /// Its prompt is to be computed here.
     Prefill,
+    /// Its prompt is computed elsewhere, and its KV has not come.
+    Awaiting,
     Decoding,
 }
 

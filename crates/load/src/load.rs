@@ -143,14 +143,16 @@ impl Load {
         self.fences += 1;
         let fence = self.fences;
         let entry = self.entry(booking, fence, now);
-        let (id, place) = (entry.id.clone(), entry.place);
+        let (id, place, stage) = (entry.id.clone(), entry.place, entry.stage);
         let at = self.ledger.add(entry);
         let ticket = Ticket { at, fence };
         self.ids.insert(id, ticket);
         self.ledger.push(&mut self.heard, By::Heard, at);
         if let Some(cold) = self.cold[index].as_mut() {
             self.ledger.push(&mut cold.all, By::Rank, at);
-            self.ledger.push(&mut cold.pending, By::Pending, at);
+            if stage == Stage::Prefill {
+                self.ledger.push(&mut cold.pending, By::Pending, at);
+            }
         }
         self.count_in(at, place as usize, now);
         self.counters.booked += 1;
@@ -174,7 +176,7 @@ impl Load {
         let Some(stage) = self.hear(ticket, now) else {
             return Heard::Stranger;
         };
-        if stage == Stage::Prefill && generated.0 > 0 {
+        if stage != Stage::Decoding && generated.0 > 0 {
             self.begin_decoding(ticket.at, now);
         }
         let Some(entry) = self.ledger.get_mut(ticket.at) else {
@@ -297,7 +299,7 @@ impl Load {
             return Err(LoadError::NoSuchPlace(place));
         };
         let ours = Others {
-            waiting: rank.pending,
+            waiting: rank.pending(),
             running: rank.decoding,
             blocks: (rank.prompt_blocks + rank.output_blocks).min(u64::from(u32::MAX)) as u32,
         };
@@ -390,7 +392,7 @@ impl Load {
     /// Whether nothing is booked and every sum is zero. For tests and for dumps: a difference is a bug.
     pub fn is_at_rest(&self) -> bool {
         let at_rest = |rank: &RankLoad| {
-            rank.pending == 0
+            rank.pending() == 0
                 && rank.ahead == Ahead::default()
                 && rank.head == Ahead::default()
                 && rank.decoding == 0

@@ -56,6 +56,8 @@ pub struct RankLoad {
     pub(crate) head_since: Time,
     pub(crate) head: Ahead,
     pub(crate) pending: u32,
+    /// Those whose prompt is computed elsewhere and whose KV has not come.
+    pub(crate) awaiting: u32,
     pub(crate) ahead: Ahead,
     pub(crate) decoding: u32,
     pub(crate) prompt_blocks: u64,
@@ -96,6 +98,7 @@ impl RankLoad {
             head_since: Time::ZERO,
             head: Ahead::default(),
             pending: 0,
+            awaiting: 0,
             ahead: Ahead::default(),
             decoding: 0,
             prompt_blocks: 0,
@@ -133,12 +136,17 @@ impl RankLoad {
 
     /// Bookings without a first token.
     pub fn pending(&self) -> u32 {
-        self.pending
+        self.pending + self.awaiting
     }
 
     /// Prompt tokens booked and not cached whose request has no first token yet, whatever time has passed.
     pub fn pending_tokens(&self) -> u64 {
         self.ahead.tokens
+    }
+
+    /// Bookings whose prompt is computed elsewhere and that have no first token. They will decode soon.
+    pub fn awaiting(&self) -> u32 {
+        self.awaiting
     }
 
     /// Sequences that decode.
@@ -153,7 +161,7 @@ impl RankLoad {
 
     /// Requests of ours: those that wait for their first token and those that decode.
     pub fn requests(&self) -> u32 {
-        self.pending + self.decoding
+        self.pending() + self.decoding
     }
 
     /// Requests of ours and of others.
@@ -298,7 +306,7 @@ impl RankLoad {
     #[inline]
     pub fn decode_cost(&self, context: Tokens) -> Millis {
         let increase = self.decode_increase(context).0;
-        Millis(f64::from(self.decode_ms) + f64::from(self.decoding + 1) * increase)
+        Millis(f64::from(self.decode_ms) + f64::from(self.decoding + self.awaiting + 1) * increase)
     }
 
     /// What it would have if it took a request of so many tokens not cached and blocks not in use.

@@ -27,7 +27,9 @@ impl Load {
             let whole = u64::from(entry.prompt) + u64::from(entry.expected);
             entry.coming = blocks_of(whole, size) - blocks_of(u64::from(entry.prompt), size);
         }
-        if booking.work == PromptWork::Counts {
+        if booking.work == PromptWork::None {
+            entry.stage = Stage::Awaiting;
+        } else {
             entry.uncached = uncached;
             if let Some(cold) = &self.cold[index] {
                 entry.prefill = cold.spec.timing.prefill(Tokens(uncached), cached);
@@ -54,8 +56,13 @@ impl Load {
         if let Some(adapter) = &entry.adapter {
             *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
         }
-        let (uncached, work) = (entry.uncached, entry.work);
+        let (uncached, work, stage) = (entry.uncached, entry.work, entry.stage);
         self.ranks[place].coming += entry.coming;
+        if stage == Stage::Awaiting {
+            self.ranks[place].awaiting += 1;
+            self.show(place);
+            return;
+        }
         if self.ranks[place].pending == 0 {
             self.change_busy(now, 1);
         }
@@ -93,7 +100,7 @@ impl Load {
 
     pub(crate) fn begin_decoding(&mut self, at: u32, now: Time) {
         let Some(entry) = self.ledger.get_mut(at) else { return };
-        entry.stage = Stage::Decoding;
+        let stage = std::mem::replace(&mut entry.stage, Stage::Decoding);
         let (place, tail, tokens) = (
             entry.place as usize,
             entry.tail,
@@ -102,8 +109,12 @@ impl Load {
         if let Some(tail) = tail {
             self.prompts.computed(tail, place as u32, now);
         }
-        self.learn(at, place, now);
-        self.leave_pending(at, place, now);
+        if stage == Stage::Awaiting {
+            self.ranks[place].awaiting -= 1;
+        } else {
+            self.learn(at, place, now);
+            self.leave_pending(at, place, now);
+        }
         let rank = &mut self.ranks[place];
         rank.verified = true;
         rank.decoding += 1;
@@ -149,9 +160,11 @@ impl Load {
 
     pub(crate) fn release(&mut self, at: u32, now: Time) {
         let Some(entry) = self.ledger.get(at) else { return };
-        let place = entry.place as usize;
-        if entry.stage == Stage::Prefill {
-            self.leave_pending(at, place, now);
+        let (place, stage) = (entry.place as usize, entry.stage);
+        match stage {
+            Stage::Prefill => self.leave_pending(at, place, now),
+            Stage::Awaiting => self.ranks[place].awaiting -= 1,
+            Stage::Decoding => (),
         }
         if let Some(cold) = self.cold[place].as_mut() {
             self.ledger.unlink(&mut cold.all, By::Rank, at);

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::problem::{Problem, json_answer};
 use crate::settings::Settings;
 use crate::{
-    adapters, completions, control, embeddings as embedding, messages as message, metrics, responses as response,
+    adapters, completions, control, embeddings as embedding, kv, messages as message, metrics, responses as response,
     sglang,
 };
 
@@ -128,13 +128,15 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .route("/version", get(control::version))
         .route("/metrics", get(metrics::page))
         .route("/mock/faults", get(control::faults).post(control::set_faults))
-        .route("/mock/restart", post(control::restart));
+        .route("/mock/restart", post(control::restart))
+        .route("/mock/kv", get(kv::page));
     let own = match app.dialect() {
         MockDialect::Vllm => Router::new()
             .route("/v1/responses", post(responses))
             .route("/v1/responses/{id}", get(response::kept))
             .route("/v1/responses/{id}/cancel", post(response::kept))
             .route("/load", get(control::load))
+            .route("/server_info", get(kv::vllm_info))
             .route("/v1/messages", post(messages))
             .route("/reset_prefix_cache", post(control::reset_prefix_cache))
             .route("/kv_event_sources", get(control::kv_event_sources))

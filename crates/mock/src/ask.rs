@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use homing_domain::{AdapterName, CacheSalt, DpRank, Tokens};
-use homing_engine::{Ending, Placement, Request, RequestNo};
+use homing_engine::{Ending, Handover, Placement, Request, RequestNo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::app::App;
+use crate::kv::{Plan, Terms};
 use crate::logprobs::{self, Logprobs};
 use crate::problem::Problem;
 use crate::tokenizer::Codec;
@@ -81,6 +82,8 @@ pub(crate) struct Wishes {
     pub(crate) echo: bool,
     pub(crate) temperature: Option<f64>,
     pub(crate) top_p: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) terms: Terms,
 }
 
 /// What only some of the ways to ask have.
@@ -116,6 +119,8 @@ pub(crate) struct Ask {
     pub(crate) call: Option<Call>,
     /// The tokens of its arguments.
     pub(crate) script: Option<Arc<[u32]>>,
+    /// What is to be done with its KV.
+    pub(crate) plan: Plan,
 }
 
 impl Prompts {
@@ -174,6 +179,8 @@ impl Wishes {
         } else {
             Ending::About(about)
         };
+        let rank = self.terms.rank().or(extras.rank);
+        let plan = self.terms.plan(app.core.kv.as_ref(), rank, app.settings.engine.ranks)?;
         let mut requests = Vec::with_capacity(prompts.len() * n);
         for prompt in &prompts {
             let max_tokens = room(app, prompt.len(), asked)?;
@@ -195,7 +202,8 @@ impl Wishes {
                         .filter(|salt| !salt.is_empty())
                         .map(CacheSalt::from),
                     priority: self.priority.unwrap_or(0),
-                    placement: extras.rank.map_or(Placement::Any, Placement::On),
+                    placement: rank.map_or(Placement::Any, Placement::On),
+                    handover: Handover::None,
                 });
             }
         }
@@ -215,6 +223,7 @@ impl Wishes {
             logprobs: extras.logprobs,
             call: extras.call,
             script,
+            plan,
         })
     }
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use homing_config::MockDialect;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::app::{App, Envelope};
 use crate::ask::{Ask, Extras, Prompts, Wishes, logprobs, messages, parse};
@@ -119,7 +119,7 @@ impl Tail {
 }
 
 async fn respond(app: &Arc<App>, ask: Ask, head: Head) -> Result<Response, Problem> {
-    let mut speech = Speech::begin(app, ask)?;
+    let mut speech = Speech::begin(app, ask).await?;
     if speech.ask.stream {
         return Ok(stream(speech, head));
     }
@@ -187,6 +187,14 @@ impl Streaming {
             return None;
         }
         match self.speech.next().await {
+            // vLLM says in the stream why it fails.
+            Err(Problem::Handover(message)) => {
+                self.over = true;
+                let error =
+                    json!({"error": {"message": message, "type": "InternalServerError", "param": null, "code": 500}});
+                self.waiting.push_back(event(&error));
+                self.waiting.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+            }
             Err(_) => {
                 self.over = true;
                 return Some(Err(broken().await));

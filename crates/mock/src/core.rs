@@ -9,9 +9,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use homing_config::{KvLoadFailure, MockDialect};
 use homing_domain::{AdapterName, DpRank};
 use homing_engine::{
-    AdapterError, AdapterUse, ClearError, Engine, Load, Outcome, Request, RequestNo, Running, SubmitError, Time,
+    AdapterError, AdapterUse, ClearError, Engine, Load, OnFailure, Outcome, Request, RequestNo, Running, SubmitError,
+    Time,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc};
@@ -20,6 +22,7 @@ use tokio::time::sleep_until;
 use crate::clock::Clock;
 use crate::faults::{Change, FaultBox, Faults, locked};
 use crate::feed::Feed;
+use crate::kv::{Errand, Fetched, Job, Kept, Kv, KvCounts, Ledger};
 use crate::state::{Ear, Heard, News, State};
 use crate::tally::{Over, Tally};
 use crate::told::Form;
@@ -37,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) faults: FaultBox,
     telling: Telling,
+    /// KV for others and from them, where it is handed over.
+    pub(crate) kv: Option<Kv>,
 }
 
 /// Who hears of the cache.
@@ -70,7 +75,7 @@ pub(crate) struct Answer {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, telling: Telling) -> Self {
+    pub(crate) fn new(engine: Engine, clock: Clock, faults: Faults, telling: Telling, kv: Option<Kv>) -> Self {
         let ranks = usize::from(engine.config().ranks);
         let core = Self {
             state: Mutex::new(State {
@@ -81,19 +86,26 @@ impl Core {
                 started: unix_seconds(),
                 numbers: FxHashMap::default(),
                 refused: 0,
+                kv: Ledger::default(),
             }),
             wake: Notify::new(),
             clock,
             faults: FaultBox::new(faults),
             telling,
+            kv,
         };
         core.state().engine.set_slowdown(faults.slowdown);
         core
     }
 
-    /// Puts requests in, `n` for each prompt; their numbers are given here. All are taken, or none.
-    pub(crate) fn submit(self: &Arc<Self>, requests: Vec<Request>, n: usize) -> Result<Answer, SubmitError> {
-        let room: usize = requests.iter().map(|request| request.max_tokens.0 as usize + 3).sum();
+    /// Puts requests in, `n` for each prompt; their numbers are given here. All are taken, or none. The errand is the first one's.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        requests: Vec<Request>,
+        n: usize,
+        mut errand: Errand,
+    ) -> Result<Answer, SubmitError> {
+        let room: usize = requests.iter().map(|request| request.max_tokens.0 as usize + 5).sum();
         let (to, from) = mpsc::channel(room.max(1));
         let mut state = self.state();
         let asked = self.clock.now();
@@ -117,6 +129,8 @@ impl Core {
                     answers: (part as usize).is_multiple_of(n.max(1)).then_some(n),
                     ..Over::default()
                 },
+                errand: std::mem::take(&mut errand),
+                cached_there: None,
             };
             if let Err(error) = state.engine.submit(request) {
                 state.refused += u64::from(matches!(error, SubmitError::QueueFull(_)));
@@ -186,6 +200,7 @@ impl Core {
             state.started = unix_seconds().max(state.started + 0.01);
             state.numbers.clear();
             state.refused = 0;
+            state.kv = Ledger::default();
         }
         for feed in &self.telling.feeds {
             feed.reopen().await?;
@@ -218,10 +233,14 @@ impl Core {
     }
 
     /// Drives the engine for as long as it is polled.
-    pub(crate) async fn drive(&self) {
+    pub(crate) async fn drive(self: Arc<Self>) {
         let mut outcome = Outcome::default();
         loop {
-            match self.work(&mut outcome) {
+            let next = self.work(&mut outcome);
+            for job in self.jobs() {
+                tokio::spawn(crate::kv::run(Arc::clone(&self), job));
+            }
+            match next {
                 Next::Now => tokio::task::yield_now().await,
                 Next::Asked => self.wake.notified().await,
                 Next::At(time) => {
@@ -251,6 +270,11 @@ impl Core {
         Next::Now
     }
 
+    /// What is to be started since the last time.
+    fn jobs(&self) -> Vec<Job> {
+        std::mem::take(&mut self.state().kv.jobs)
+    }
+
     fn publish(&self, state: &mut State, outcome: &Outcome) {
         let (Some(events), Some(feed)) = (&outcome.events, self.telling.feeds.get(usize::from(outcome.rank.0))) else {
             return;
@@ -271,6 +295,93 @@ impl Core {
     }
 }
 
+/// KV for others and from them.
+impl Core {
+    /// Tells this life of this worker from others.
+    pub(crate) fn engine_id(&self) -> String {
+        let mark = self.kv.as_ref().map_or(0, Kv::mark);
+        format!("{mark:016x}-{:016x}", self.state().started.to_bits())
+    }
+
+    pub(crate) fn kv_counts(&self) -> KvCounts {
+        self.state().kv.counts
+    }
+
+    /// What stays under this name, of this life. Its lease begins anew: someone has come for it.
+    pub(crate) fn kept(&self, engine: &str, name: &str) -> Option<Kept> {
+        let kv = self.kv.as_ref()?;
+        if self.engine_id() != engine {
+            return None;
+        }
+        let mut state = self.state();
+        let kept = state.kv.kept(name)?.clone();
+        state.engine.renew(kept.request, kv.lease_ends(&self.clock));
+        Some(kept)
+    }
+
+    /// Gives back what stays under this name: another engine has it or does not want it.
+    pub(crate) fn release(&self, name: &str) {
+        let mut state = self.state();
+        let State { engine, kv, .. } = &mut *state;
+        if kv.release(engine, name) {
+            kv.counts.released += 1;
+        }
+        drop(state);
+        // A place became free.
+        self.wake.notify_one();
+    }
+
+    /// Lets a lease end at once.
+    pub(crate) fn lapse(&self, name: &str) {
+        let mut state = self.state();
+        if let Some(request) = state.kv.kept(name).map(|kept| kept.request) {
+            state.engine.renew(request, self.clock.now());
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// KV has come.
+    pub(crate) fn received(&self, fetched: Fetched) {
+        let mut state = self.state();
+        if state.engine.received(fetched.request) {
+            state.kv.counts.received += 1;
+            let rank = state.ears.get_mut(&fetched.request).map(|ear| {
+                if self.telling.form.dialect == MockDialect::Sglang {
+                    // It says what was cached where the prompt was computed.
+                    ear.cached_there = Some(fetched.cached);
+                }
+                usize::from(ear.rank.0)
+            });
+            if let Some(tally) = state.tallies.get_mut(rank.unwrap_or(0)) {
+                tally.transfer.observe(fetched.took.as_secs_f64());
+                tally.transferred.observe(fetched.bytes as f64);
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// KV does not come.
+    pub(crate) fn missed(&self, request: RequestNo) {
+        let mut state = self.state();
+        let fails = self.kv.as_ref().map(|kv| kv.settings.load_failure) == Some(KvLoadFailure::Fail)
+            || self.telling.form.dialect == MockDialect::Sglang;
+        let then = if fails { OnFailure::End } else { OnFailure::Recompute };
+        if state.engine.transfer_failed(request, then) {
+            state.kv.counts.failed += 1;
+            if let Some(tally) = state.tallies.first_mut() {
+                tally.failed_transfers += 1;
+            }
+            if fails && let Some(ear) = state.ears.remove(&request) {
+                ear.tell(News::Missed);
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+}
+
 /// When there is something to do.
 enum Next {
     Now,
@@ -280,6 +391,10 @@ enum Next {
 }
 
 impl Answer {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Waits for what happens next; `None` when everything was said.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         self.from.recv().await

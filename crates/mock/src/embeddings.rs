@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::app::{App, Envelope};
 use crate::ask::{MOST_PARTS, Prompts, parse};
+use crate::kv::Errand;
 use crate::problem::{Problem, json_answer};
 use crate::state::News;
 
@@ -43,13 +44,15 @@ pub(crate) async fn embeddings(app: &Arc<App>, envelope: Envelope, body: &[u8]) 
         placement: envelope.rank.map_or(Placement::Any, Placement::On),
         ..Request::plain(0, prompt.as_slice(), 0)
     };
-    let mut answer = app.core.submit(prompts.iter().map(request).collect(), 1)?;
+    let mut answer = app
+        .core
+        .submit(prompts.iter().map(request).collect(), 1, Errand::None)?;
     let mut missing = prompts.len();
     while missing > 0 {
         match answer.next().await.ok_or(Problem::Cut)?.news {
             News::Computed => missing -= 1,
-            News::Lost => return Err(Problem::Cut),
-            News::Admitted { .. } | News::Token(..) => {}
+            News::Lost | News::Missed => return Err(Problem::Cut),
+            News::Admitted { .. } | News::Token(..) | News::Staged(_) => {}
         }
     }
     let base64 = body.encoding_format.as_deref() == Some("base64");

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use homing_config::{MockFaults, Switch};
-use serde::{Deserialize, Serialize};
+use homing_config::{HandoverFault, MockFaults, Switch};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::watch;
 
 /// All faults. As the admin endpoint reads and writes them; what is left out stays as it is.
@@ -26,6 +26,28 @@ pub struct Faults {
     pub slowdown: f64,
     /// Adapters cannot be loaded.
     pub reject_adapters: bool,
+    /// What goes wrong with KV that is handed over.
+    pub handover: Handover,
+}
+
+/// What goes wrong with KV that is handed over, written as its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover(pub HandoverFault);
+
+impl Serialize for Handover {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Handover {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(from)?;
+        let found = HandoverFault::ALL.iter().find(|fault| fault.name() == word);
+        found
+            .map(|fault| Self(*fault))
+            .ok_or_else(|| serde::de::Error::custom(format!("`{word}` is no such fault")))
+    }
 }
 
 /// What is to be changed.
@@ -40,6 +62,7 @@ pub struct Change {
     repeat_every: Option<u32>,
     slowdown: Option<f64>,
     reject_adapters: Option<bool>,
+    handover: Option<Handover>,
 }
 
 /// The faults of one engine.
@@ -70,6 +93,7 @@ impl Faults {
             repeat_every: faults.repeat_every,
             slowdown: faults.slowdown,
             reject_adapters: on(faults.reject_adapters),
+            handover: Handover(faults.handover),
         }
     }
 
@@ -89,6 +113,7 @@ impl Faults {
             change.slowdown.filter(|factor| factor.is_finite() && *factor > 0.0),
         );
         set(&mut self.reject_adapters, change.reject_adapters);
+        set(&mut self.handover, change.handover);
     }
 }
 
@@ -104,6 +129,14 @@ impl FaultBox {
     pub(crate) fn change(&self, change: &Change) -> Faults {
         self.0.send_modify(|faults| faults.apply(change));
         self.now()
+    }
+
+    /// Waits until KV that is fetched does not hang.
+    pub(crate) async fn moving(&self) {
+        let mut changes = self.0.subscribe();
+        let _ = changes
+            .wait_for(|faults| faults.handover.0 != HandoverFault::Hang)
+            .await;
     }
 
     /// Waits until nothing stalls.

@@ -6,6 +6,7 @@
 //! - `core`: the task that drives the model in real time;
 //! - `feed`: publisher, ring and replay socket of a rank; `told`: the bytes of the dialect;
 //! - `app`: the routes; `ask`, `speech` and `speaker`: from a question to text; `wording`, `responses` and `messages`: in whose words;
+//! - `kv`: prompts that are computed in one place and answered in another;
 //! - [`tokenizer`]: that of a model, or the built-in one, a token for each byte.
 //!
 //! **Invariant:** an answer is a function of its prompt and seed, whatever else goes on.
@@ -22,6 +23,7 @@ mod core;
 mod embeddings;
 mod faults;
 mod feed;
+mod kv;
 mod logprobs;
 mod messages;
 mod metrics;

@@ -32,7 +32,7 @@ pub(crate) async fn messages(app: &Arc<App>, envelope: Envelope, body: &[u8]) ->
     let id = format!("chatcmpl-{}", envelope.id);
     let wrong = |problem| Problem::InMessages(Box::new(problem));
     let ask = body.ask(app, &envelope).map_err(wrong)?;
-    let mut speech = Speech::begin(app, ask).map_err(wrong)?;
+    let mut speech = Speech::begin(app, ask).await.map_err(wrong)?;
     if speech.ask.stream {
         return Ok(stream(speech, &id));
     }

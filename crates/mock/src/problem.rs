@@ -33,6 +33,8 @@ pub(crate) enum Problem {
     TooLong(u64),
     /// The engine cannot take more.
     Busy(String),
+    /// KV that was to be handed over was not.
+    Handover(String),
     /// A fault on purpose.
     Failed,
     /// The connection is cut.
@@ -87,6 +89,7 @@ impl Problem {
                 message,
                 None,
             ),
+            Self::Handover(message) => (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message, None),
             Self::Failed => {
                 let message = "Internal Server Error".to_owned();
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message, None)

@@ -75,7 +75,7 @@ pub(crate) async fn responses(app: &Arc<App>, envelope: Envelope, body: &[u8]) -
         rank: envelope.rank,
         ..Extras::default()
     };
-    let mut speech = Speech::begin(app, wishes.ask(app, vec![prompt], extras)?)?;
+    let mut speech = Speech::begin(app, wishes.ask(app, vec![prompt], extras)?).await?;
     if speech.ask.stream {
         return Ok(stream(speech, told));
     }

@@ -19,6 +19,7 @@ use crate::app::{self, App};
 use crate::clock::Clock;
 use crate::core::{Core, Telling};
 use crate::feed::Feed;
+use crate::kv::{self, Kv};
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
 use crate::trace::{Trace, Writing};
@@ -42,6 +43,8 @@ struct Worker {
     listener: std::net::TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    /// Where others fetch KV.
+    kv: Option<std::net::TcpListener>,
 }
 
 /// Where a worker is.
@@ -51,6 +54,8 @@ pub struct Place {
     pub address: SocketAddr,
     /// For each rank where its events are published and where they can be asked for again, if they are and can.
     pub ranks: Vec<(Option<String>, Option<String>)>,
+    /// Where others fetch KV, if they can.
+    pub kv: Option<SocketAddr>,
 }
 
 impl Service {
@@ -83,6 +88,7 @@ impl Service {
             Place {
                 address: worker.address,
                 ranks: ranks.collect(),
+                kv: worker.app.core.kv.as_ref().map(|kv| kv.at),
             }
         };
         self.workers.iter().map(place).collect()
@@ -139,10 +145,11 @@ fn serve(workers: Vec<Worker>, told: &watch::Receiver<bool>) -> io::Result<()> {
         let mut ends = told.clone();
         for worker in workers {
             let core = worker.app.core.clone();
-            driving.spawn({
-                let core = core.clone();
-                async move { core.drive().await }
-            });
+            driving.spawn(core.clone().drive());
+            if let Some(listener) = worker.kv {
+                let listener = TcpListener::from_std(listener)?;
+                driving.spawn(kv::serve(core.clone(), listener));
+            }
             let mut told = told.clone();
             let stop = async move {
                 // An error means that whoever tells is gone: then nobody is served to the end.
@@ -198,9 +205,32 @@ async fn start(settings: &Arc<Settings>, worker: u16, trace: Option<Trace>) -> R
         trace,
         ahead: settings.mock.clock_ahead,
     };
-    let core = Core::new(engine, clock, settings.faults, telling);
+    let (side, kv) = match bind_kv(settings, worker).await? {
+        None => (None, None),
+        Some((listener, at)) => {
+            let kv = Kv::new(settings.mock.kv, at, &settings.engine.timing, settings.mock.speedup);
+            (Some(listener), Some(kv))
+        }
+    };
+    let core = Core::new(engine, clock, settings.faults, telling, kv);
     let app = Arc::new(App::new(Arc::new(core), settings.clone()));
     // It is served by another runtime than the one that bound it.
     let listener = listener.into_std().map_err(failed)?;
-    Ok(Worker { listener, address, app })
+    Ok(Worker {
+        listener,
+        address,
+        app,
+        kv: side,
+    })
+}
+
+/// The socket at which others fetch KV, where it is handed over.
+async fn bind_kv(settings: &Settings, worker: u16) -> Result<Option<(std::net::TcpListener, SocketAddr)>, StartError> {
+    let Some(address) = settings.kv_address(worker) else {
+        return Ok(None);
+    };
+    let failed = |error| StartError::KvListen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    Ok(Some((listener.into_std().map_err(failed)?, at)))
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use homing_config::{Config, Mock, MockDialect, MockTier};
-use homing_domain::{BlockSize, Blocks, ModelName, Tier, Tokens};
+use homing_config::{Config, KvConnector, Mock, MockDialect, MockTier};
+use homing_domain::{BlockSize, Blocks, ModelName, Role, Tier, Tokens};
 use homing_engine::config::{AdapterConfig, Barrier, ConfigError, Order, PrefixCaching, Style};
 use homing_engine::pool::TierConfig;
 use homing_engine::{EngineConfig, Events, Tracing};
@@ -46,6 +46,22 @@ pub enum StartError {
         address: SocketAddr,
         /// Why.
         error: io::Error,
+    },
+    /// The address at which KV is fetched cannot be listened on.
+    #[error("cannot listen on {address} (`mock.kv-port`): {error}")]
+    KvListen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// An engine of one kind does not hand KV over as one of the other.
+    #[error("{dialect} does not hand KV over by `{connector}` (`mock.kv-connector`)")]
+    Connector {
+        /// Which engine.
+        dialect: &'static str,
+        /// How it was to do it.
+        connector: &'static str,
     },
     /// The profile cannot be used.
     #[error("the profile cannot be used: {0}")]
@@ -129,6 +145,19 @@ impl Settings {
         if port != 0 && port.checked_add(workers - 1).is_none() {
             return Err(StartError::Ports { port, workers });
         }
+        let kv = mock.kv.port;
+        if kv != 0 && kv.checked_add(workers - 1).is_none() {
+            return Err(StartError::Ports { port: kv, workers });
+        }
+        match (mock.dialect, mock.kv.connector) {
+            (MockDialect::Vllm, KvConnector::Sglang) | (MockDialect::Sglang, KvConnector::Nixl) => {
+                return Err(StartError::Connector {
+                    dialect: mock.dialect.name(),
+                    connector: mock.kv.connector.name(),
+                });
+            }
+            _ => (),
+        }
         let codec = match &mock.tokenizer {
             None => Codec::Bytes,
             Some(folder) if mock.chat_template.is_on() => {
@@ -172,6 +201,9 @@ impl Settings {
         };
         for worker in 0..self.mock.workers {
             want(self.address(worker).port(), format!("worker {worker}"))?;
+            if let Some(address) = self.kv_address(worker) {
+                want(address.port(), format!("the KV of worker {worker}"))?;
+            }
             for rank in 0..self.mock.dp_size {
                 let places = self.places(worker, rank)?;
                 let bound = places.publish.filter(|_| !places.connects);
@@ -192,6 +224,16 @@ impl Settings {
             port => port + worker,
         };
         SocketAddr::new(self.host, port)
+    }
+
+    /// Where others fetch the KV of a worker, where it is handed over.
+    pub(crate) fn kv_address(&self, worker: u16) -> Option<SocketAddr> {
+        let kv = &self.mock.kv;
+        let port = match kv.port {
+            0 => 0,
+            port => port.saturating_add(worker),
+        };
+        (kv.connector != KvConnector::None).then_some(SocketAddr::new(self.host, port))
     }
 
     /// Where a rank tells of its cache.
@@ -263,7 +305,7 @@ fn engine(mock: &Mock, block_size: BlockSize, codec: &Codec) -> Result<EngineCon
             slots: mock.max_loras,
             load: Millis(mock.lora_load.as_secs_f64() * 1e3),
         },
-        prefix_caching: if mock.prefix_caching.is_on() {
+        prefix_caching: if mock.prefix_caching.is_on() && !forgets(mock) {
             PrefixCaching::On
         } else {
             PrefixCaching::Off
@@ -283,6 +325,12 @@ fn engine(mock: &Mock, block_size: BlockSize, codec: &Codec) -> Result<EngineCon
         events: if told { Events::WithTokens } else { Events::Off },
         ..engine
     })
+}
+
+/// Whether it is a decode worker of SGLang, which keeps nothing for later unless it is told to.
+fn forgets(mock: &Mock) -> bool {
+    let decodes = mock.kv.connector == KvConnector::Sglang && mock.kv.role == Role::Decode;
+    decodes && !mock.kv.decode_radix_cache.is_on()
 }
 
 /// Where blocks go that leave the device.

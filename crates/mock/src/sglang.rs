@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use homing_domain::DpRank;
+use homing_domain::{DpRank, Role};
 use homing_engine::Running;
 use homing_transport::zmq::Endpoint;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use crate::app::{App, Envelope};
 use crate::ask::{Extras, OneOrMany, Prompts, Wishes, parse};
 use crate::completions::{broken, event, events};
 use crate::control::version_of;
+use crate::kv::Terms;
 use crate::problem::{Problem, json_answer};
 use crate::speech::Speech;
 use crate::wire::or_default;
@@ -33,7 +34,8 @@ struct GenerateBody {
     stream: bool,
     lora_path: Option<String>,
     cache_salt: Option<String>,
-    data_parallel_rank: Option<u16>,
+    #[serde(flatten)]
+    terms: Terms,
 }
 
 #[derive(Default, Deserialize)]
@@ -66,17 +68,17 @@ pub(crate) async fn generate(app: &Arc<App>, envelope: Envelope, body: &[u8]) ->
         seed: sampling.seed,
         stream: body.stream,
         cache_salt: body.cache_salt,
+        terms: body.terms,
         ..Wishes::default()
     };
-    let rank = body.data_parallel_rank.map(DpRank).or(envelope.rank);
     let extras = Extras {
         default_length: Some(DEFAULT_LENGTH),
-        rank,
+        rank: envelope.rank,
         ..Extras::default()
     };
     let ask = wishes.ask(app, input.tokens(&app.settings.codec)?, extras)?;
     let several = several || ask.n > 1;
-    let mut speech = Speech::begin(app, ask)?;
+    let mut speech = Speech::begin(app, ask).await?;
     if speech.ask.stream {
         return Ok(stream(speech, envelope.id));
     }
@@ -164,6 +166,15 @@ pub(crate) async fn server_info(State(app): State<Arc<App>>) -> Response {
         "max_loaded_loras": engine.adapters.slots,
         "context_length": engine.max_model_len.0,
         "kv_events": kv_events,
+        "disaggregation_mode": match app.settings.mock.kv.role {
+            _ if app.core.kv.is_none() => "null",
+            Role::Prefill => "prefill",
+            Role::Decode => "decode",
+            Role::Both => "null",
+        },
+        "disaggregation_bootstrap_port": app.core.kv.as_ref().map(|kv| kv.at.port()),
+        "disaggregation_transfer_backend": app.core.kv.as_ref().map(|_| "mock"),
+        "disaggregation_decode_enable_radix_cache": app.settings.mock.kv.decode_radix_cache.is_on(),
     });
     json_answer(StatusCode::OK, &info)
 }

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+use tokio::sync::oneshot;
+
 use crate::app::App;
 use crate::ask::Ask;
 use crate::core::Answer;
+use crate::kv;
 use crate::problem::Problem;
 use crate::speaker::{Delta, Speaker, Stops};
 use crate::state::News;
@@ -20,22 +24,32 @@ pub(crate) struct Speech {
     /// Cut after so many tokens; 0: never.
     cut_after: u32,
     heard: u32,
+    /// The name under which its blocks stay, where they are to.
+    name: Option<Arc<str>>,
+    /// It is over only when this has come: the other side has its KV.
+    sent: Option<oneshot::Receiver<()>>,
+    /// What goes into the question to the engine that takes its KV over.
+    pub(crate) transfer: Option<Value>,
 }
 
 impl Speech {
-    /// Puts the requests in.
-    pub(crate) fn begin(app: &Arc<App>, mut ask: Ask) -> Result<Self, Problem> {
+    /// Puts the requests in; one that is to meet another when they have met.
+    pub(crate) async fn begin(app: &Arc<App>, mut ask: Ask) -> Result<Self, Problem> {
+        let begun = kv::begin(&app.core, &mut ask).await?;
         let requests = std::mem::take(&mut ask.requests);
         let codec = app.settings.codec.clone();
         let speakers = vec![Speaker::new(&codec, ask.script.clone()); requests.len()];
         Ok(Self {
-            answer: app.core.submit(requests, ask.n)?,
+            answer: app.core.submit(requests, ask.n, begun.errand)?,
             ask,
             codec,
             speakers,
             block_size: app.settings.engine.block_size.get() as usize,
             cut_after: app.core.faults.now().cut_after,
             heard: 0,
+            name: begun.name,
+            sent: begun.sent,
+            transfer: None,
         })
     }
 
@@ -43,6 +57,10 @@ impl Speech {
     pub(crate) async fn next(&mut self) -> Result<Option<(usize, Delta)>, Problem> {
         loop {
             if self.speakers.iter().all(|speaker| speaker.end.is_some()) {
+                if let Some(sent) = self.sent.take() {
+                    let lost = |_| Problem::Handover("the KV was not taken over".to_owned());
+                    sent.await.map_err(lost)?;
+                }
                 return Ok(None);
             }
             // Nobody is left to speak, and not all have ended: the engine is gone.
@@ -57,6 +75,14 @@ impl Speech {
             };
             match heard.news {
                 News::Lost | News::Computed => return Err(Problem::Cut),
+                News::Missed => {
+                    return Err(Problem::Handover("the KV could not be loaded".to_owned()));
+                }
+                News::Staged(staged) => {
+                    let Some(name) = &self.name else { continue };
+                    kv::after_staging(self.answer.core(), name).await?;
+                    self.transfer = Some(self.answer.core().transfer_params(name, &staged));
+                }
                 News::Admitted { cached } => speaker.cached = cached,
                 News::Token(token, finish) => {
                     self.heard += 1;

@@ -1,11 +1,12 @@
 //! Who waits for what the engine says, and what is counted of it?
 
 use homing_domain::{AdapterName, DpRank};
-use homing_engine::{Engine, Finish, Outcome, RequestNo, Time};
+use homing_engine::{Engine, Finish, Outcome, RequestNo, Staged, Time};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
+use crate::kv::{Errand, Ledger};
 use crate::tally::{Over, Tally};
 
 /// The engine, and who listens to it.
@@ -22,6 +23,8 @@ pub(crate) struct State {
     pub(crate) numbers: FxHashMap<AdapterName, u64>,
     /// Requests that were refused because too many wait.
     pub(crate) refused: u64,
+    /// KV for others and from them.
+    pub(crate) kv: Ledger,
 }
 
 /// Someone who waits for tokens.
@@ -38,6 +41,10 @@ pub(crate) struct Ear {
     pub(crate) rank: DpRank,
     pub(crate) generated: u32,
     pub(crate) over: Over,
+    /// What is to be done for it besides, until it is begun.
+    pub(crate) errand: Errand,
+    /// How many tokens of its prompt were cached where it was computed.
+    pub(crate) cached_there: Option<u32>,
 }
 
 /// What happened to a part of an answer.
@@ -53,6 +60,10 @@ pub(crate) enum News {
     Admitted { cached: u32 },
     /// A token, and whether it is the last.
     Token(u32, Option<Finish>),
+    /// Its blocks stay for another engine. Comes before its last token.
+    Staged(Staged),
+    /// Its KV did not come from where it is.
+    Missed,
     /// It is over without a token.
     Computed,
     /// The engine died.
@@ -67,6 +78,7 @@ impl State {
             if let Some(tally) = self.tallies.get_mut(usize::from(ear.rank.0)) {
                 tally.aborted += 1;
             }
+            self.kv.forget(ear.errand);
         }
     }
 
@@ -84,21 +96,29 @@ impl State {
         let Some(tally) = self.tallies.get_mut(usize::from(outcome.rank.0)) else {
             return;
         };
+        tally.expired += outcome.lapsed.len() as u64;
         for admitted in &outcome.admitted {
             tally.prompt_tokens += u64::from(admitted.prompt.0);
             tally.cached_tokens += u64::from(admitted.cached.0);
+            tally.taken_tokens += u64::from(admitted.taken.0);
             if let Some(ear) = self.ears.get_mut(&admitted.request) {
                 ear.turn.get_or_insert(outcome.started);
                 ear.rank = outcome.rank;
-                ear.over.cached = admitted.cached.0;
-                ear.tell(News::Admitted {
-                    cached: admitted.cached.0,
-                });
+                let cached = ear.cached_there.unwrap_or(admitted.cached.0);
+                ear.over.cached = cached;
+                ear.tell(News::Admitted { cached });
             }
         }
-        tally
-            .step
-            .observe(outcome.prefilled as f64 + f64::from(outcome.decoded));
+        self.kv.take(outcome, &mut self.ears);
+        for staged in &outcome.staged {
+            if let Some(ear) = self.ears.get(&staged.request) {
+                ear.tell(News::Staged(*staged));
+            }
+        }
+        let computed = outcome.prefilled as f64 + f64::from(outcome.decoded);
+        if computed > 0.0 {
+            tally.step.observe(computed);
+        }
         for preempted in &outcome.preempted {
             if let Some(ear) = self.ears.get_mut(preempted) {
                 ear.over.preemptions += 1;

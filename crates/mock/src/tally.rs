@@ -22,6 +22,9 @@ const STEP: &[f64] = &[
     1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
 ];
 const ANSWERS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
+/// Of transfers of KV: seconds, bytes.
+const TRANSFER: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0];
+const TRANSFERRED: &[f64] = &[1e5, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9, 4e9];
 const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
 
 /// Counts since the start of a life.
@@ -33,6 +36,14 @@ pub(crate) struct Tally {
     pub(crate) stopped: u64,
     pub(crate) full: u64,
     pub(crate) aborted: u64,
+    /// Tokens of prompts whose KV came from elsewhere.
+    pub(crate) taken_tokens: u64,
+    /// Transfers of KV that failed, and requests whose blocks nobody fetched.
+    pub(crate) failed_transfers: u64,
+    pub(crate) expired: u64,
+    /// How long KV took to come, and how much it was.
+    pub(crate) transfer: Histogram,
+    pub(crate) transferred: Histogram,
     /// From the question to the first token.
     pub(crate) first_token: Histogram,
     /// From one token to the next.
@@ -84,6 +95,11 @@ impl Default for Tally {
             stopped: 0,
             full: 0,
             aborted: 0,
+            taken_tokens: 0,
+            failed_transfers: 0,
+            expired: 0,
+            transfer: of(TRANSFER),
+            transferred: of(TRANSFERRED),
             first_token: of(FIRST),
             inter_token: of(BETWEEN),
             per_token: of(BETWEEN),

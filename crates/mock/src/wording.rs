@@ -59,7 +59,7 @@ impl Head {
             "service_tier": null,
             "system_fingerprint": self.fingerprint,
             "usage": self.usage(speech),
-            "kv_transfer_params": null,
+            "kv_transfer_params": speech.transfer,
             "ec_transfer_params": null,
             "metrics": null,
         });
@@ -162,6 +162,9 @@ impl Head {
         choice["finish_reason"] = json!(Self::finish(speech, speaker));
         choice["stop_reason"] = end.by.clone();
         let mut last = self.piece(speech, &json!([choice]));
+        if let Some(transfer) = &speech.transfer {
+            last["kv_transfer_params"] = transfer.clone();
+        }
         if !speech.ask.usage {
             last["system_fingerprint"] = json!(self.fingerprint);
         }

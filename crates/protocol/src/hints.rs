@@ -70,6 +70,8 @@ pub struct Hints {
     pub tenant: Option<String>,
     /// The one worker that must serve it.
     pub worker: Option<String>,
+    /// The one worker that must compute its prompt, where that may be another.
+    pub prefill_worker: Option<String>,
     /// Workers among which it may go; empty: all.
     pub allowed: Vec<String>,
     /// Workers to which it must not go.
@@ -117,6 +119,9 @@ const HINTS: &[(&str, Take)] = &[
     }),
     ("tenant", |hints, given| given.name().map(|it| hints.tenant = Some(it))),
     ("worker", |hints, given| given.name().map(|it| hints.worker = Some(it))),
+    ("prefill_worker", |hints, given| {
+        given.name().map(|it| hints.prefill_worker = Some(it))
+    }),
     ("workers", |hints, given| given.names().map(|it| hints.allowed = it)),
     ("exclude_workers", |hints, given| {
         given.names().map(|it| hints.excluded = it)
@@ -267,6 +272,7 @@ mod tests {
             ("x-homing-deadline", "1500ms"),
             ("x-homing-tenant", "t"),
             ("x-homing-worker", "w1"),
+            ("x-homing-prefill-worker", "p1"),
             ("x-homing-workers", "w1, w2"),
             ("x-homing-exclude-workers", "w3"),
             ("x-homing-labels", "zone=a,gpu=h200"),
@@ -277,7 +283,7 @@ mod tests {
             ("x-homing-explain", "true"),
             ("x-homing-request-id", "not a hint"),
         ];
-        let body = r#"{"homing":{"session":"s","priority":-2,"deadline":"1.5s","tenant":"t","worker":"w1","workers":["w1","w2"],
+        let body = r#"{"homing":{"session":"s","priority":-2,"deadline":"1.5s","tenant":"t","worker":"w1","prefill_worker":"p1","workers":["w1","w2"],
             "exclude_workers":["w3"],"labels":{"zone":"a","gpu":"h200"},"expected_output":300,
             "overrides":{"temperature":0.5,"cache":false},"dry_run":true,"explain":true}}"#;
         let by_headers = read(&headers, "{}").unwrap();

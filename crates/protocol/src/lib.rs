@@ -5,6 +5,7 @@
 //! - [`sse`]: where events of a stream begin and end; [`heard`]: what they say;
 //! - [`edit`]: what we add to a request, and take out of its answer again;
 //! - [`migrate`]: how an answer that broke off is continued elsewhere;
+//! - [`transfer`]: what two workers that serve one request are asked;
 //! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
 //!
 //! **Invariant:** what is not ours to change reaches the other side byte for byte.
@@ -36,6 +37,7 @@ pub mod splice;
 pub mod sse;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod transfer;
 
 pub use ask::{Ask, BadBody, Delivery, Feature, Features, MaxOutput, Prompt, UsageAsked};
 pub use edit::{Editor, Passed, Plan, Wanted};
@@ -47,3 +49,4 @@ pub use migrate::{Continuation, Elsewhere, Resumed, Seam, SoFar, Way, WhyNot};
 pub use problem::Problem;
 pub use splice::Splice;
 pub use sse::{Event, EventTooLong, Splitter};
+pub use transfer::{Handed, WhyWhole};

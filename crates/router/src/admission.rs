@@ -28,27 +28,22 @@ impl Desk {
         if planted!(self.core.bug, TriedForgotten) {
             question.wanted.tried.clear();
         }
-        let mut considered = match self
-            .core
-            .consider(now, &question, (self.start_within, Space::Counts), sight)
-        {
+        let limits = (self.start_within, Space::Counts);
+        let mut considered = match self.core.consider_any(now, &question, limits, sight) {
             Ok(considered) => considered,
-            Err(refusal) => return Verdict::Turned(refusal.into()),
+            Err(turned) => return Verdict::Turned(turned),
         };
         if considered.can_start && !self.queue.is_empty() {
             // Whoever waits goes first: since it was tried last, time has passed. What is left after that is this one's.
             self.admit(now, readers, sight);
             readers.look_up(&question.keys, sight);
-            considered = match self
-                .core
-                .consider(now, &question, (self.start_within, Space::Counts), sight)
-            {
+            considered = match self.core.consider_any(now, &question, limits, sight) {
                 Ok(considered) => considered,
-                Err(refusal) => return Verdict::Turned(refusal.into()),
+                Err(turned) => return Verdict::Turned(turned),
             };
         }
         if considered.can_start && !self.untried {
-            return match self.go(now, &question, considered.decision, sight) {
+            return match self.carry_out(now, &question, considered, sight) {
                 Ok(routed) => Verdict::Go(Box::new(routed)),
                 Err(turned) => Verdict::Turned(turned),
             };
@@ -64,7 +59,8 @@ impl Desk {
 
     /// Lets the request wait, if there is room.
     fn park(&mut self, now: Time, question: Question, considered: &Considered) -> Result<(), Turned> {
-        let chosen = &considered.decision.chosen;
+        let decision = considered.computes();
+        let chosen = &decision.chosen;
         let cached = self.core.spared(question.prompt, chosen.depths.spared());
         let uncached = Tokens(question.prompt.0 - cached.0);
         let latest = now + self.most_wait;
@@ -82,7 +78,7 @@ impl Desk {
         // What waits is computed by all that are eligible, before it is this one's turn.
         let rank = self.core.load.rank(chosen.place);
         let token = rank.map_or(0.0, homing_load::RankLoad::token_ms);
-        let ahead = self.queue.tokens() as f64 * token / f64::from(considered.decision.eligible.max(1));
+        let ahead = self.queue.tokens() as f64 * token / f64::from(decision.eligible.max(1));
         self.queue.put(waiting, Millis(chosen.first_token.0 + ahead))?;
         self.parked.insert(question.id.clone(), question);
         Ok(())
@@ -117,13 +113,13 @@ impl Desk {
                     Outlook::Waits => return Can::Wait,
                 }
                 readers.look_up(&question.keys, sight);
-                match core.consider(now, question, (within, space), sight) {
+                match core.consider_any(now, question, (within, space), sight) {
                     Ok(considered) if considered.can_start => {
-                        found = Some(considered.decision);
+                        found = Some(considered);
                         Can::Go
                     }
                     Ok(considered) => {
-                        let spared = considered.decision.chosen.depths.spared();
+                        let spared = considered.computes().chosen.depths.spared();
                         let uncached = Tokens(question.prompt.0 - core.spared(question.prompt, spared).0);
                         if uncached != waiting.uncached {
                             changed = Some((waiting.id.clone(), uncached));
@@ -137,14 +133,14 @@ impl Desk {
             if let Some((id, uncached)) = changed {
                 self.queue.update(&id, uncached);
             }
-            let (Some(taken), Some(decision)) = (taken, found) else {
+            let (Some(taken), Some(considered)) = (taken, found) else {
                 self.untried = untried;
                 break;
             };
             let Some(question) = self.parked.remove(&taken.id) else {
                 continue;
             };
-            let effect = match self.go(now, &question, decision, sight) {
+            let effect = match self.carry_out(now, &question, considered, sight) {
                 Ok(routed) => Effect::Go {
                     id: taken.id,
                     routed: Box::new(routed),

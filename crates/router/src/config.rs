@@ -6,6 +6,8 @@ use homing_load::LoadConfig;
 use homing_profile::Millis;
 use homing_scheduler::queue::{ClassSpec, Limits, Order};
 
+use crate::apart::ApartConfig;
+
 /// What a router is made of, besides its policy.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
@@ -29,6 +31,8 @@ pub struct RouterConfig {
     pub first_output: Tokens,
     /// The share of requests that generate at most what is expected of them.
     pub output_quantile: f64,
+    /// How pairs of workers are chosen and bounded.
+    pub apart: ApartConfig,
     /// From where chance begins.
     pub seed: u64,
     /// A mistake to make on purpose, for tests that must find it.
@@ -58,6 +62,7 @@ impl RouterConfig {
             first_output: Tokens(256),
             // More than half, because a request that grows beyond what was expected of it may cost another one all it has.
             output_quantile: 0.75,
+            apart: ApartConfig::default(),
             seed: 0,
             #[cfg(any(test, feature = "testing"))]
             bug: None,

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use homing_disagg::{Staging, Traits};
 use homing_domain::{BlockKey, Blocks, ModelName, RankId, Tokens};
 use homing_index::{Answer, Reader};
 use homing_load::{Load, Place, RankLoad};
@@ -13,8 +14,10 @@ use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::{Ask, Bits, Decision, Draw, Fleet, Overlap, Phase, RankFacts, Refusal, Room, Scheduler, View};
 use rustc_hash::FxHashMap;
 
+use crate::apart::ApartConfig;
 use crate::bugs::planted;
-use crate::question::Question;
+use crate::pair::PairPlan;
+use crate::question::{Question, Turned};
 
 /// Whether cached prefixes are looked up at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,17 @@ pub(crate) struct Sight {
     pub(crate) booked: Vec<(RankId, Arc<[BlockKey]>)>,
 }
 
+impl Sight {
+    /// What of the prompt lies where, as it was looked up last.
+    pub(crate) fn overlap(&self) -> &Overlap {
+        &self.overlap
+    }
+
+    pub(crate) fn parts(&mut self) -> (&Overlap, &mut Room) {
+        (&self.overlap, &mut self.room)
+    }
+}
+
 /// What one index answered, and which places the ranks in it have.
 #[derive(Debug, Default)]
 struct Seen {
@@ -106,7 +120,20 @@ impl Seen {
 pub(crate) struct Core {
     pub(crate) load: Load,
     pub(crate) fleet: Fleet,
+    /// For requests that one worker serves, and for parts without a policy of their own.
     pub(crate) scheduler: Scheduler,
+    pub(crate) prefill: Option<Scheduler>,
+    pub(crate) decode: Option<Scheduler>,
+    /// How pairs are chosen.
+    pub(crate) apart: ApartConfig,
+    /// What is known of how ranks hand KV over, and what holds of the others.
+    pub(crate) traits: FxHashMap<Place, Traits>,
+    pub(crate) default_traits: Traits,
+    /// Who takes part in hand-overs, and who serves whole requests.
+    pub(crate) halves: Bits,
+    pub(crate) alone: Bits,
+    /// What is staged.
+    pub(crate) staging: Staging,
     pub(crate) places: FxHashMap<RankId, Place>,
     /// Changes with every rank that comes or goes.
     pub(crate) epoch: u64,
@@ -157,7 +184,7 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    fn wait(self, rank: &RankLoad, blocks: u64) -> f64 {
+    pub(crate) fn wait(self, rank: &RankLoad, blocks: u64) -> f64 {
         match self {
             Self::Counts => rank.space_wait(blocks).0,
             Self::Waived => 0.0,
@@ -168,13 +195,24 @@ impl Space {
 /// What was decided for a request, and whether it can begin there.
 #[derive(Debug)]
 pub(crate) struct Considered {
+    /// For all of it, or for its output.
     pub(crate) decision: Decision,
+    /// The rest, where two could serve it.
+    pub(crate) pair: Option<Box<PairPlan>>,
     pub(crate) can_start: bool,
+}
+
+impl Considered {
+    /// The decision about who computes the prompt.
+    pub(crate) fn computes(&self) -> &Decision {
+        let prefill = self.pair.as_ref().and_then(|pair| pair.prefill.as_ref());
+        prefill.unwrap_or(&self.decision)
+    }
 }
 
 impl Core {
     /// What of the prompt lies where, from what the indexes answered and from what is booked.
-    fn overlap(&self, keys: &[BlockKey], sight: &mut Sight) -> bool {
+    pub(crate) fn look(&self, keys: &[BlockKey], sight: &mut Sight) -> bool {
         sight.overlap.clear();
         if self.look_up == LookUp::No {
             return true;
@@ -189,11 +227,11 @@ impl Core {
 
     /// What of the prompt lies where, from what the indexes answered just now.
     pub(crate) fn depths<'a>(&self, keys: &[BlockKey], sight: &'a mut Sight) -> &'a Overlap {
-        self.overlap(keys, sight);
+        self.look(keys, sight);
         &sight.overlap
     }
 
-    fn with_ask<R>(&self, question: &Question, act: impl FnOnce(&Ask<'_>) -> R) -> R {
+    pub(crate) fn with_ask<R>(&self, question: &Question, act: impl FnOnce(&Ask<'_>) -> R) -> R {
         act(&Ask {
             model: &question.model,
             phase: question.phase,
@@ -220,7 +258,7 @@ impl Core {
         (within, space): (Millis, Space),
         sight: &mut Sight,
     ) -> Result<Considered, Refusal> {
-        let settled = self.overlap(&question.keys, sight);
+        let settled = self.look(&question.keys, sight);
         let view = View {
             now,
             fleet: &self.fleet,
@@ -228,7 +266,8 @@ impl Core {
             overlap: &sight.overlap,
         };
         let draw = Draw(self.seed.wrapping_add(self.draws));
-        let mut decision = self.with_ask(question, |ask| self.scheduler.decide(&view, ask, draw, &mut sight.room))?;
+        let scheduler = self.scheduler(question.phase);
+        let mut decision = self.with_ask(question, |ask| scheduler.decide(&view, ask, draw, &mut sight.room))?;
         decision.settled = settled;
         let blocks = self.blocks_at_end(question);
         let starts = |place: Place, booked: u32| {
@@ -244,7 +283,51 @@ impl Core {
         let can_start = loads
             || starts(chosen.place, chosen.depths.booked)
             || sight.room.eligible().places().any(|place| starts(place, 0));
-        Ok(Considered { decision, can_start })
+        Ok(Considered {
+            decision,
+            pair: None,
+            can_start,
+        })
+    }
+
+    /// Decides for any question. Changes nothing.
+    pub(crate) fn consider_any(
+        &self,
+        now: Time,
+        question: &Question,
+        limits: (Millis, Space),
+        sight: &mut Sight,
+    ) -> Result<Considered, Turned> {
+        match question.apart.as_deref() {
+            Some(apart) => self.consider_apart(now, (question, apart), limits, sight),
+            None => Ok(self.consider(now, question, limits, sight)?),
+        }
+    }
+
+    /// Whose policy decides about a part of requests.
+    pub(crate) fn scheduler(&self, phase: Phase) -> &Scheduler {
+        let own = match phase {
+            Phase::Whole | Phase::Alone => None,
+            Phase::Prefill => self.prefill.as_ref(),
+            Phase::Decode => self.decode.as_ref(),
+        };
+        own.unwrap_or(&self.scheduler)
+    }
+
+    /// The same, to tell it what was carried out.
+    pub(crate) fn scheduler_mut(&mut self, phase: Phase) -> &mut Scheduler {
+        let own = match phase {
+            Phase::Whole | Phase::Alone => None,
+            Phase::Prefill => self.prefill.as_mut(),
+            Phase::Decode => self.decode.as_mut(),
+        };
+        own.unwrap_or(&mut self.scheduler)
+    }
+
+    /// All of them.
+    pub(crate) fn schedulers_mut(&mut self) -> impl Iterator<Item = &mut Scheduler> {
+        let halves = self.prefill.iter_mut().chain(&mut self.decode);
+        std::iter::once(&mut self.scheduler).chain(halves)
     }
 
     /// What is known of the rank at a place changes; who it is does not.
@@ -259,6 +342,7 @@ impl Core {
             facts.duty = homing_scheduler::Duty::Serving;
         }
         self.fleet.set(place, facts);
+        self.note_parts(place);
     }
 
     /// Whether a request could begin. Costs much less than to decide where.
@@ -270,6 +354,18 @@ impl Core {
         sieve: &mut Sieve,
     ) -> Outlook {
         let blocks = self.blocks_at_end(question);
+        if question.apart.is_some() {
+            // Who may serve which part of it is looked at when it is decided.
+            let mut starts = self
+                .load
+                .places()
+                .map(|(_, rank)| rank.prompts_ahead(now).0 <= within.0);
+            return if starts.any(|starts| starts) {
+                Outlook::Perhaps
+            } else {
+                Outlook::Waits
+            };
+        }
         let plain = space == Space::Counts
             && question.phase == Phase::Whole
             && question.adapter.is_none()
@@ -296,7 +392,7 @@ impl Core {
         outlook
     }
 
-    fn blocks_at_end(&self, question: &Question) -> u64 {
+    pub(crate) fn blocks_at_end(&self, question: &Question) -> u64 {
         let output = question.overrides.expected_output;
         let output = output.unwrap_or_else(|| self.expected_output(question));
         let tokens = u64::from(question.prompt.0) + u64::from(output.0);

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use homing_disagg::{Staging, Traits};
 use homing_domain::{RankId, RequestId, Tokens};
 use homing_load::{Booking, End, Heard, Load, Place, RankLoad, Ticket};
 use homing_profile::{Millis, Time};
 use homing_scheduler::calibration::{Calibration, Outcome};
 use homing_scheduler::lengths::{Kind, Lengths};
 use homing_scheduler::queue::Queue;
-use homing_scheduler::{Ask, Decision, Fleet, Keep, Knowledge, Policy, Reuse, Scheduler};
+use homing_scheduler::{Ask, Bits, Decision, Fleet, Keep, Knowledge, Phase, Reuse, Scheduler};
 use rustc_hash::FxHashMap;
 
+use crate::apart::Policies;
 use crate::bugs::planted;
 use crate::config::RouterConfig;
 use crate::core::{Core, LookUp, Sight, kind};
@@ -23,7 +25,8 @@ use crate::trust::{self, Trust};
 struct Live {
     place: Place,
     booked: Time,
-    kind: Kind,
+    /// Of which requests its length is one; none if it has none.
+    kind: Option<Kind>,
     predicted_first_token: Millis,
     predicted_cached: Tokens,
     knowledge: Knowledge,
@@ -51,13 +54,25 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(config: &RouterConfig, policy: Box<dyn Policy>) -> Self {
-        let look_up = if policy.uses_overlap() { LookUp::Yes } else { LookUp::No };
+    pub(crate) fn new(config: &RouterConfig, policies: Policies) -> Self {
+        let look_up = if policies.use_overlap() {
+            LookUp::Yes
+        } else {
+            LookUp::No
+        };
         Self {
             core: Core {
                 load: Load::new(config.load.clone()),
                 fleet: Fleet::default(),
-                scheduler: Scheduler::new(policy),
+                scheduler: Scheduler::new(policies.whole),
+                prefill: policies.prefill.map(Scheduler::new),
+                decode: policies.decode.map(Scheduler::new),
+                apart: config.apart.clone(),
+                traits: FxHashMap::default(),
+                default_traits: Traits::by_result(),
+                halves: Bits::default(),
+                alone: Bits::default(),
+                staging: Staging::new(config.apart.staging),
                 places: FxHashMap::default(),
                 epoch: 1,
                 lengths: Lengths::new(config.first_output),
@@ -126,13 +141,13 @@ impl Desk {
                 wanted: &question.wanted,
                 overrides: question.overrides,
             };
-            core.scheduler.commit(&ask, chosen.place, now);
+            core.scheduler_mut(question.phase).commit(&ask, chosen.place, now);
         }
         if let Some(ticket) = ticket {
             let live = Live {
                 place: chosen.place,
                 booked: now,
-                kind: kind(question),
+                kind: Some(kind(question)).filter(|_| question.phase != Phase::Prefill),
                 predicted_first_token: chosen.first_token,
                 predicted_cached: cached,
                 knowledge: chosen.knowledge,
@@ -146,6 +161,7 @@ impl Desk {
             decision,
             cached,
             ticket,
+            halves: None,
         })
     }
 
@@ -161,7 +177,7 @@ impl Desk {
         let live = Live {
             place,
             booked: now,
-            kind: kind(question),
+            kind: Some(kind(question)).filter(|_| question.phase != Phase::Prefill),
             predicted_first_token: Millis::ZERO,
             predicted_cached: cached,
             knowledge: Knowledge::Nothing,
@@ -212,6 +228,11 @@ impl Desk {
     }
 
     pub(crate) fn done(&mut self, now: Time, ticket: Ticket, ended: &Ended) -> Heard {
+        let only_prompt = self.live.get(&ticket).is_some_and(|live| live.kind.is_none());
+        if only_prompt && ended.end == End::Finished {
+            // A prompt alone ends with its first token, whether that was said or not.
+            self.prefill_done(now, ticket);
+        }
         let heard = self.core.load.end(ticket, ended.end, now);
         if let Some(live) = self.live.remove(&ticket) {
             self.learn(&live, ended);
@@ -220,9 +241,9 @@ impl Desk {
     }
 
     fn learn(&mut self, live: &Live, ended: &Ended) {
-        if ended.end == End::Finished {
+        if let (End::Finished, Some(kind)) = (ended.end, live.kind) {
             let generated = ended.generated.unwrap_or(live.generated);
-            self.core.lengths.saw(live.kind, generated);
+            self.core.lengths.saw(kind, generated);
         }
         // Of what was booked elsewhere nothing was predicted.
         if live.predicted_first_token == Millis::ZERO {
@@ -262,8 +283,13 @@ impl Desk {
             self.live.remove(ticket);
         }
         self.core.fleet.remove(place);
+        self.core.traits.remove(&place);
+        self.core.note_parts(place);
+        self.core.staging.rank_gone(rank);
         if !planted!(self.core.bug, SessionsKept) {
-            self.core.scheduler.rank_gone(place);
+            for scheduler in self.core.schedulers_mut() {
+                scheduler.rank_gone(place);
+            }
         }
         self.calibration.forget(place);
         self.trust.forget(place);
@@ -272,6 +298,7 @@ impl Desk {
 
     /// Bookings of which nothing was heard for too long are given up.
     pub(crate) fn lapse(&mut self, now: Time) {
+        self.core.staging.tick(now);
         for (id, ticket) in self.core.load.tick(now) {
             let place = self.live.remove(&ticket).map(|live| live.place);
             let rank = place.and_then(|place| self.core.load.rank(place));

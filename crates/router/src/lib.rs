@@ -24,17 +24,24 @@
 //!
 //! Time and seed are arguments. It does no IO and starts no thread.
 
+mod across;
 mod admission;
+mod apart;
 mod bugs;
+mod candidates;
+mod carry;
 mod config;
 mod core;
 mod desk;
 mod guess;
+mod pair;
 mod question;
 mod router;
 mod state;
 mod trust;
 
+pub use across::{Across, TwoKeyed};
+pub use apart::{Apart, ApartConfig, Halves, Naming, Policies, PrefillHalf, prefill_id};
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;
 pub use config::RouterConfig;

@@ -8,6 +8,7 @@ use homing_profile::{Millis, Time};
 use homing_scheduler::queue::{Refused, Tenant};
 use homing_scheduler::{Decision, Overrides, Phase, RankFacts, Refusal, Wanted};
 
+use crate::apart::{Apart, Halves};
 use crate::guess::CacheView;
 
 /// A request that wants to go somewhere.
@@ -43,6 +44,8 @@ pub struct Question {
     pub overrides: Overrides,
     /// Tokens that it may generate at most.
     pub most_output: Tokens,
+    /// That two workers may serve it; none if one does, whose part is [`Question::phase`].
+    pub apart: Option<Box<Apart>>,
 }
 
 impl Question {
@@ -64,6 +67,7 @@ impl Question {
             wanted: Wanted::default(),
             overrides: Overrides::default(),
             most_output: Tokens(u32::MAX),
+            apart: None,
         }
     }
 }
@@ -77,6 +81,8 @@ pub struct Routed {
     pub cached: Tokens,
     /// Under what it is booked; none if it was not to be.
     pub ticket: Option<Ticket>,
+    /// Where two could serve it: why one or two, and the other half.
+    pub halves: Option<Box<Halves>>,
 }
 
 /// What becomes of a request that was asked for.
@@ -96,6 +102,9 @@ pub enum Turned {
     /// Nobody can serve it.
     #[error(transparent)]
     Nowhere(#[from] Refusal),
+    /// Two workers were to serve it, and they cannot.
+    #[error(transparent)]
+    Apart(#[from] homing_disagg::Refused),
     /// There is no room to wait in.
     #[error(transparent)]
     Full(#[from] Refused),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use homing_disagg::{Fate, Hold, Staged, Traits};
 use homing_domain::{AdapterName, BlockKey, RankId, RequestId, Tokens, WorkerId};
 use homing_feed::RankStatus;
 use homing_index::{IndexError, Reader};
@@ -10,11 +11,13 @@ use homing_load::{Heard, LoadError, Place, Potential, Report, Ticket};
 use homing_profile::{Millis, Time};
 use homing_scheduler::{Bits, Decision, Depths, Knowledge, Policy, RankFacts, Ready, Refusal};
 
+use crate::apart::Policies;
+use crate::carry;
 use crate::config::RouterConfig;
 use crate::core::{LookUp, Readers, Sight, Space};
 use crate::desk::Desk;
 use crate::guess::{CacheView, Guess};
-use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Turned, Verdict};
+use crate::question::{Effect, Elsewhere, Ended, NewRank, Question, Routed, Turned, Verdict};
 use crate::state::State;
 
 /// How often leases and what was learnt are looked at.
@@ -34,6 +37,9 @@ pub enum RouterError {
     NoSuchRank(RankId),
 }
 
+/// The critical section.
+pub(crate) type Locked<'a> = MutexGuard<'a, Desk>;
+
 /// Routes the requests of one model at one block size. To be shared between threads.
 #[derive(Debug)]
 pub struct Router {
@@ -47,7 +53,16 @@ pub struct Router {
 impl Router {
     /// A router without ranks. `events` reads the index that events are applied to.
     pub fn new(config: &RouterConfig, policy: Box<dyn Policy>, events: Reader) -> Self {
-        let look_up = if policy.uses_overlap() { LookUp::Yes } else { LookUp::No };
+        Self::with_policies(config, Policies::one(policy), events)
+    }
+
+    /// The same with policies of their own for parts of requests.
+    pub fn with_policies(config: &RouterConfig, policies: Policies, events: Reader) -> Self {
+        let look_up = if policies.use_overlap() {
+            LookUp::Yes
+        } else {
+            LookUp::No
+        };
         let guess = Guess::new(config.hasher, config.approximate, config.load.max_ranks);
         Self {
             readers: Readers {
@@ -56,7 +71,7 @@ impl Router {
                 guessed: AtomicUsize::new(0),
                 look_up,
             },
-            desk: Mutex::new(Desk::new(config, policy)),
+            desk: Mutex::new(Desk::new(config, policies)),
             guess: Mutex::new(guess),
             sights: Mutex::default(),
         }
@@ -155,6 +170,7 @@ impl Router {
             desk.core.places.insert(rank, place);
             desk.core.epoch += 1;
             desk.core.fleet.set(place, facts);
+            desk.core.note_parts(place);
             desk.admit(now, &self.readers, sight);
             Ok(())
         })
@@ -283,6 +299,61 @@ impl Router {
         })
     }
 
+    /// What would be decided for a request that two workers may serve ([`Question::apart`]), with both decisions and the reasons. Changes
+    /// nothing: nothing in it is booked.
+    pub fn consider_apart(&self, now: Time, question: &Question) -> Result<Routed, Turned> {
+        self.with_sight(now, |sight| {
+            self.readers.look_up(&question.keys, sight);
+            let desk = self.desk();
+            let limits = (desk.start_within, Space::Counts);
+            let considered = desk.core.consider_any(now, question, limits, sight)?;
+            Ok(carry::unbooked((&desk.core, &desk.core), question, considered))
+        })
+    }
+
+    /// Chooses and books without waiting for anything.
+    pub(crate) fn ask_at_once(&self, now: Time, question: &Question) -> Result<Routed, Turned> {
+        self.with_sight(now, |sight| {
+            self.readers.look_up(&question.keys, sight);
+            let mut desk = self.desk();
+            let limits = (desk.start_within, Space::Waived);
+            let considered = desk.core.consider_any(now, question, limits, sight)?;
+            desk.carry_out(now, question, considered, sight)
+        })
+    }
+
+    /// How a rank hands KV over.
+    pub fn set_traits(&self, rank: RankId, traits: Traits) -> Result<(), RouterError> {
+        let mut desk = self.desk();
+        let place = desk.core.places.get(&rank).copied();
+        let place = place.ok_or(RouterError::NoSuchRank(rank))?;
+        desk.core.traits.insert(place, traits);
+        desk.core.note_parts(place);
+        Ok(())
+    }
+
+    /// Blocks that wait on prefill workers to be fetched, or will.
+    pub fn staged_blocks(&self) -> u64 {
+        self.desk().core.staging.blocks()
+    }
+
+    /// The prompt of a pair was computed, and so much waits to be fetched.
+    pub fn staged(&self, hold: Hold, staged: &Staged) {
+        self.desk().core.staging.staged(hold, staged);
+    }
+
+    /// A decode worker is on its way to fetch it.
+    pub fn moving(&self, hold: Hold, to: RankId) {
+        self.desk().core.staging.moving(hold, to);
+    }
+
+    /// What became of it. What lapses counts until then.
+    pub fn settle(&self, now: Time, hold: Hold, fate: Fate) {
+        let mut desk = self.desk();
+        desk.core.staging.settle(hold, fate);
+        desk.core.staging.tick(now);
+    }
+
     /// What each rank would have if it took a prompt. Changes nothing.
     pub fn potential_loads(&self, now: Time, keys: &[BlockKey], prompt: Tokens) -> Vec<(RankId, Potential)> {
         self.with_sight(now, |sight| {
@@ -317,7 +388,7 @@ impl Router {
     }
 
     /// Lends room to decide in, and afterwards stores as guesses what was booked, without a lock on the desk.
-    fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
+    pub(crate) fn with_sight<R>(&self, now: Time, act: impl FnOnce(&mut Sight) -> R) -> R {
         let mut sight = lock(&self.sights).pop().unwrap_or_default();
         let result = act(&mut sight);
         if !sight.booked.is_empty() {
@@ -333,7 +404,12 @@ impl Router {
         result
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    /// Asks the indexes.
+    pub(crate) fn look_up(&self, keys: &[BlockKey], sight: &mut Sight) {
+        self.readers.look_up(keys, sight);
+    }
+
+    pub(crate) fn desk(&self) -> Locked<'_> {
         lock(&self.desk)
     }
 

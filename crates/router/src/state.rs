@@ -1,5 +1,6 @@
 //! What is known, for people and for tests?
 
+use homing_disagg::{StagedCounters, StagedOn};
 use homing_load::{Counters, RankLoad, Report, Standing};
 use homing_profile::{Millis, Time};
 use homing_scheduler::RankFacts;
@@ -16,6 +17,8 @@ pub struct RankState {
     pub load: RankLoad,
     /// How long the prompts that are booked there take.
     pub backlog: Millis,
+    /// What is staged there, and what is on its way from and to it.
+    pub staged: StagedOn,
     /// Whether it does what it should.
     pub standing: Standing,
     /// What its engine said last.
@@ -39,6 +42,10 @@ pub struct State {
     pub waiting_tokens: u64,
     /// Requests that are booked.
     pub booked: usize,
+    /// Blocks that are staged on prefill workers, or will be.
+    pub staged_blocks: u64,
+    /// What became of what was staged.
+    pub staged: StagedCounters,
     /// The share of ranks that were busy lately.
     pub utilisation: f64,
     /// What happened since the beginning.
@@ -55,6 +62,7 @@ impl State {
                 facts: core.fleet.facts(place)?.clone(),
                 load: rank.clone(),
                 backlog: rank.backlog(now),
+                staged: core.staging.on(rank.rank()),
                 standing: rank.standing(now),
                 reported: core.load.reported(place),
                 record: desk.calibration.of(place).cloned().unwrap_or_default(),
@@ -67,6 +75,8 @@ impl State {
             waiting: desk.queue.len(),
             waiting_tokens: desk.queue.tokens(),
             booked: core.load.live(),
+            staged_blocks: core.staging.blocks(),
+            staged: core.staging.counters(),
             utilisation: core.load.utilisation(now),
             counters: core.load.counters(),
             at_rest: core.load.is_at_rest() && desk.is_at_rest(),

@@ -15,6 +15,8 @@ pub enum Phase {
     Prefill,
     /// Its output, after the prompt was computed elsewhere.
     Decode,
+    /// All of it, by a worker that decodes: most of these can compute a prompt as well.
+    Alone,
 }
 
 /// A worker that must serve a request.

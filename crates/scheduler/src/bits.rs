@@ -57,7 +57,8 @@ impl Bits {
         self.words.get(at).copied().unwrap_or(0)
     }
 
-    pub(crate) fn set(&mut self, place: Place) {
+    /// Puts a place into it.
+    pub fn set(&mut self, place: Place) {
         let word = place.index() / 64;
         if word >= self.words.len() {
             self.words.resize(word + 1, 0);
@@ -65,7 +66,8 @@ impl Bits {
         self.words[word] |= 1 << (place.index() % 64);
     }
 
-    pub(crate) fn clear(&mut self, place: Place) {
+    /// Takes a place out of it.
+    pub fn clear(&mut self, place: Place) {
         if let Some(word) = self.words.get_mut(place.index() / 64) {
             *word &= !(1 << (place.index() % 64));
         }

@@ -42,8 +42,9 @@ pub use chance::Draw;
 pub use decision::{Candidate, Decision, Refusal, Terms};
 pub use fleet::{Adapters, Duty, Fleet, Health, Knowledge, Label, RankFacts, Ready, Reason};
 pub use overlap::{Depths, Overlap};
+pub use policy::predict::Prediction;
 pub use policy::{Costs, Policy, Scene};
-pub use scheduler::{Room, Scheduler, View};
+pub use scheduler::{Among, Busy, Room, Scheduler, View, Weighed};
 
 /// The examples of the page on policies are compiled.
 #[cfg(doctest)]

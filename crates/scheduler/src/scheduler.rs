@@ -9,7 +9,7 @@ use crate::chance::Draw;
 use crate::decision::{Candidate, Decision, Refusal, Terms};
 use crate::fleet::{Excluded, Fleet, Reason};
 use crate::overlap::Overlap;
-use crate::policy::predict::{Memo, OnboardRates, predict};
+use crate::policy::predict::{Memo, OnboardRates, Prediction, predict};
 use crate::policy::{Costs, Policy, Scene};
 
 /// What is known when a decision is made.
@@ -35,6 +35,8 @@ pub struct Room {
     best: Vec<Place>,
     memo: Memo,
     places: usize,
+    /// How busy those were lately who could serve.
+    busy: f64,
 }
 
 impl Room {
@@ -42,6 +44,64 @@ impl Room {
     pub fn eligible(&self) -> &Bits {
         &self.eligible
     }
+}
+
+/// Who is weighed, and how many of them are named.
+#[derive(Clone, Copy, Debug)]
+pub struct Among<'a> {
+    /// Nobody else.
+    pub only: &'a Bits,
+    /// At most so many, and one at least.
+    pub most: usize,
+    /// How busy those are taken to be.
+    pub busy: Busy,
+}
+
+/// How busy ranks are taken to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// As all ranks have been lately.
+    Lately,
+    /// As those who may serve are at present: a pool of its own is not less busy because others have nothing to compute.
+    AtPresent,
+}
+
+/// Candidates with what is predicted of them.
+#[derive(Clone, Debug)]
+pub struct Weighed {
+    /// The policy's own decision, which names the others.
+    pub decision: Decision,
+    /// What is predicted of the chosen one, and of each of the others.
+    pub predictions: Vec<Prediction>,
+}
+
+impl Weighed {
+    /// All of them: first whom the policy picked, then by their costs.
+    pub fn all(&self) -> impl Iterator<Item = (&Candidate, &Prediction)> {
+        let all = std::iter::once(&self.decision.chosen).chain(&self.decision.others);
+        all.zip(&self.predictions)
+    }
+
+    /// The decision for one of them, with so many of the next best.
+    pub fn decision(mut self, at: usize, others: usize) -> Decision {
+        if let Some(at) = at.checked_sub(1)
+            && let Some(other) = self.decision.others.get_mut(at)
+        {
+            std::mem::swap(&mut self.decision.chosen, other);
+        }
+        self.decision
+            .others
+            .sort_by(|one, other| one.cost.total_cmp(&other.cost));
+        self.decision.others.truncate(others);
+        self.decision
+    }
+}
+
+/// What a decision names.
+struct Naming {
+    chosen: Place,
+    excluded: Excluded,
+    others: usize,
 }
 
 /// One policy, and what holds for every policy.
@@ -79,23 +139,23 @@ impl Scheduler {
         }
         let mut excluded = view.fleet.filter(ask, &mut room.eligible);
         if room.eligible.is_empty() {
-            return Err(match ask.wanted.pinned {
-                Some(pin) => Refusal::PinnedWorker {
-                    worker: pin.worker,
-                    excluded,
-                },
-                None => Refusal::NobodyEligible(excluded),
-            });
+            return Err(nobody(ask, excluded));
         }
         if !self.policy.weighs_loads() {
             Self::drop_openings(view, ask, room, &mut excluded);
         }
         room.places = view.load.ranks().len().max(view.fleet.places());
+        room.busy = view.load.utilisation(view.now);
         let mut chosen = self.choose(view, ask, draw, room)?;
         if self.why_held(view, chosen).is_some() && self.hold_back(view, room, &mut excluded) {
             chosen = self.choose(view, ask, draw, room)?;
         }
-        Ok(self.describe(view, ask, draw, room, (chosen, excluded)))
+        let named = Naming {
+            chosen,
+            excluded,
+            others: self.name_others,
+        };
+        Ok(self.describe(view, ask, draw, room, named))
     }
 
     /// A choice was carried out: policies with a memory remember it. Not to be called for questions, dry runs and requests that
@@ -179,11 +239,15 @@ impl Scheduler {
         ask: &Ask<'_>,
         draw: Draw,
         room: &mut Room,
-        (chosen, excluded): (Place, Excluded),
+        Naming {
+            chosen,
+            excluded,
+            others,
+        }: Naming,
     ) -> Decision {
         let mut best = std::mem::take(&mut room.best);
         let (scene, costs) = self.scene(view, ask, draw, room);
-        costs.next_best(chosen, self.name_others, &mut best);
+        costs.next_best(chosen, others, &mut best);
         let candidate = |place: Place| {
             let mut terms = Terms::default();
             self.policy.terms(&scene, place, &mut terms);
@@ -212,6 +276,43 @@ impl Scheduler {
         decision
     }
 
+    /// The best of those who may serve the request and are among these: first whom the policy picks, then the others by their costs, as
+    /// many as are asked for. For decisions that weigh several parts of a request against each other. Nothing changes by it.
+    pub fn weigh(
+        &self,
+        view: &View<'_>,
+        ask: &Ask<'_>,
+        draw: Draw,
+        room: &mut Room,
+        among: Among<'_>,
+    ) -> Result<Weighed, Refusal> {
+        let mut excluded = view.fleet.filter(ask, &mut room.eligible);
+        excluded.add(Reason::OtherRole, room.eligible.keep(Some(among.only)));
+        room.busy = match among.busy {
+            Busy::Lately => view.load.utilisation(view.now),
+            Busy::AtPresent => busy_share(view.load, &room.eligible),
+        };
+        if room.eligible.is_empty() {
+            return Err(nobody(ask, excluded));
+        }
+        room.places = view.load.ranks().len().max(view.fleet.places());
+        let mut chosen = self.choose(view, ask, draw, room)?;
+        if self.why_held(view, chosen).is_some() && self.hold_back(view, room, &mut excluded) {
+            chosen = self.choose(view, ask, draw, room)?;
+        }
+        let named = Naming {
+            chosen,
+            excluded,
+            others: among.most.saturating_sub(1),
+        };
+        let decision = self.describe(view, ask, draw, room, named);
+        let (scene, _) = self.scene(view, ask, draw, room);
+        let all = std::iter::once(&decision.chosen).chain(&decision.others);
+        let predictions = all.map(|of| view.load.rank(of.place).map(|rank| predict(&scene, of.place, rank)));
+        let predictions = predictions.map(Option::unwrap_or_default).collect();
+        Ok(Weighed { decision, predictions })
+    }
+
     fn scene<'a>(
         &'a self,
         view: &View<'a>,
@@ -231,11 +332,29 @@ impl Scheduler {
             overlap,
             eligible: &room.eligible,
             draw,
-            utilisation: view.load.utilisation(view.now).clamp(0.0, 1.0),
+            utilisation: room.busy.clamp(0.0, 1.0),
             onboard: &self.onboard,
             memo: &room.memo,
         };
         (scene, &mut room.costs)
+    }
+}
+
+/// The share of some ranks that have prompts to compute.
+fn busy_share(load: &Load, of: &Bits) -> f64 {
+    let ranks = load.ranks();
+    let busy = |place: &Place| ranks.get(place.index()).is_some_and(|rank| rank.pending_tokens() > 0);
+    of.places().filter(busy).count() as f64 / f64::from(of.count().max(1))
+}
+
+/// Why there is nobody.
+fn nobody(ask: &Ask<'_>, excluded: Excluded) -> Refusal {
+    match ask.wanted.pinned {
+        Some(pin) => Refusal::PinnedWorker {
+            worker: pin.worker,
+            excluded,
+        },
+        None => Refusal::NobodyEligible(excluded),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Is the whole router right in some dozens of fleets with faults, and are mistakes that are made on purpose found in them?
 
 use homing_sim::chaos::{Bug, Campaign, Order, Run, hunt, repeat};
+use homing_sim::fleet::SplitCounts;
 use homing_sim::fleet::faults::{NAMES, UnknownFault, named};
 
 fn order(seeds: u64) -> Order {
@@ -28,6 +29,50 @@ fn all_is_well_in_every_world() {
         failed > 0 && given_up > 0 && answered > happened.requests / 2,
         "{happened:?}"
     );
+}
+
+/// The worlds above with two kinds of workers, and more of them: here they are looked at by themselves.
+#[test]
+fn all_is_well_where_two_workers_serve_a_request() {
+    let mut sum = SplitCounts::default();
+    let (mut worlds, mut answered, mut requests) = (0, 0, 0);
+    for seed in 0..250 {
+        let run = Run {
+            seed,
+            faults: NAMES.to_vec(),
+            bug: None,
+            log: false,
+        };
+        if run.draw().setup.split.is_none() {
+            continue;
+        }
+        let (outcome, again) = (repeat(&run), repeat(&run));
+        assert!(
+            outcome.violations.is_empty(),
+            "seed {seed}: {}\nhoming sim run --seed {seed} --trace",
+            outcome.violations[0]
+        );
+        assert_eq!((outcome.hash, outcome.ended), (again.hash, again.ended), "seed {seed}");
+        assert_eq!(outcome.staged_blocks_left, 0);
+        worlds += 1;
+        (answered, requests) = (answered + outcome.ended_as[0], requests + outcome.requests);
+        let more = outcome.split;
+        sum = SplitCounts {
+            pairs: sum.pairs + more.pairs,
+            whole: sum.whole + more.whole,
+            moved: sum.moved + more.moved,
+            bytes: sum.bytes + more.bytes,
+            lapsed: sum.lapsed + more.lapsed,
+            failed: sum.failed + more.failed,
+            drained: sum.drained + more.drained,
+        };
+    }
+    assert!(
+        worlds > 25 && answered * 3 > requests,
+        "{worlds} worlds, {answered} of {requests}"
+    );
+    let least = [sum.pairs, sum.whole, sum.moved, sum.lapsed, sum.failed, sum.drained];
+    assert!(least.iter().all(|count| *count > 50), "{sum:?}");
 }
 
 #[test]

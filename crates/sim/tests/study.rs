@@ -54,6 +54,7 @@ fn fleet(workers: u32, blocks: u32, timing: &Timing, policy: &str) -> FleetSetup
             event_lag: Millis::ZERO,
             poll: Millis(1_000.0),
         },
+        split: None,
         faults: Vec::new(),
         spelling: Spelling::default(),
     }

@@ -201,6 +201,46 @@ label!(
 );
 
 label!(
+    /// Which part of a request a worker was asked for, where two may serve it.
+    LegKind = "leg" {
+        /// All of it.
+        Whole = "whole",
+        /// Its prompt.
+        Prefill = "prefill",
+        /// Its answer.
+        Decode = "decode",
+        /// KV that nobody waited for any more, so that it is let go.
+        Fetch = "fetch",
+    }
+);
+
+label!(
+    /// What came of a leg.
+    LegEnd = "end" {
+        /// An answer.
+        Answered = "answered",
+        /// None.
+        Failed = "failed",
+    }
+);
+
+label!(
+    /// What became of KV that was computed for another worker.
+    HandoffFate = "fate" {
+        /// A decode worker that went on with it fetched it.
+        HandedOver = "handed_over",
+        /// It was fetched so that it is let go.
+        Fetched = "fetched",
+        /// It was left until its worker drops it.
+        Lapsed = "lapsed",
+        /// Its worker went.
+        Gone = "gone",
+        /// There was none.
+        NotStaged = "not_staged",
+    }
+);
+
+label!(
     /// Why a connection, or the head of a request, was turned away.
     TurnedAway = "why" {
         /// There were too many connections.
@@ -326,6 +366,9 @@ mod tests {
         check(&Outcome::ALL);
         check(&RequestEnd::ALL);
         check(&TryFailure::ALL);
+        check(&LegKind::ALL);
+        check(&LegEnd::ALL);
+        check(&HandoffFate::ALL);
         check(&TurnedAway::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);

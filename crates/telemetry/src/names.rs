@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, Change, FoundSeverity, Outcome, Prediction, Quota, RepairKind, RequestEnd, RoutePart,
-    Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
+    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -258,6 +258,14 @@ metrics! {
         known_workers: Gauge = "homing_gateway_known_workers",
         /// Tries of requests that failed, by why.
         failed_tries: PerLabel<TryFailure, Counter> = "homing_gateway_failed_tries_total",
+        /// Requests to workers where two may serve one, by the part that was asked for and what came of it.
+        legs: PerLabel<LegKind, PerLabel<LegEnd, Counter>> = "homing_gateway_asked_legs_total",
+        /// Time until such a request was answered: prefill and fetch in full, others until their answer began.
+        leg_duration: PerLabel<LegKind, Histogram> = "homing_gateway_leg_duration_seconds",
+        /// KV that was computed for another worker, by what became of it.
+        handoffs: PerLabel<HandoffFate, Counter> = "homing_gateway_settled_handoffs_total",
+        /// Blocks that wait on prefill workers to be fetched, or will.
+        staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
         /// Answers that went on at another worker.
@@ -347,9 +355,11 @@ mod tests {
         "events",
         "failures",
         "findings",
+        "handoffs",
         "gaps",
         "heartbeats",
         "leases",
+        "legs",
         "lines",
         "lists",
         "lookups",

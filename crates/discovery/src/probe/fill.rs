@@ -4,7 +4,7 @@
 //! differ, that is said in words.
 
 use homing_config::{CacheView, EventSource, ViewBy, WorkerDefaults, WorkerSpec};
-use homing_domain::ModelName;
+use homing_domain::{ModelName, Role};
 use homing_wire::Dialect;
 
 use super::Facts;
@@ -33,6 +33,7 @@ impl Facts {
         self.fill_block_size(&mut filled, defaults);
         self.fill_events(&mut filled);
         self.fill_ranks(&mut filled);
+        self.fill_role(&mut filled);
         filled
     }
 
@@ -117,6 +118,28 @@ impl Facts {
             }
             _ => {}
         }
+    }
+
+    /// What an operator said of its role holds; then a label `role`; then what it says itself.
+    fn fill_role(&self, filled: &mut Filled) {
+        let label = filled.spec.labels.iter().find(|label| label.key == "role");
+        let labelled = label.and_then(|label| match label.value.as_str() {
+            "prefill" => Some(Role::Prefill),
+            "decode" => Some(Role::Decode),
+            _ => None,
+        });
+        let said = Some(filled.spec.role).filter(|role| *role != Role::Both).or(labelled);
+        match (said, self.role) {
+            (Some(said), Some(told)) if said != told => {
+                let (said, told) = (said.name(), told.name());
+                filled
+                    .mismatches
+                    .push(format!("it says that its role is {told}, and it was said to be {said}"));
+            }
+            (None, Some(told)) => filled.learnt.push(format!("its role is {}", told.name())),
+            _ => {}
+        }
+        filled.spec.role = said.or(self.role).unwrap_or_default();
     }
 
     fn fill_ranks(&self, filled: &mut Filled) {

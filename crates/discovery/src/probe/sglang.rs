@@ -1,7 +1,7 @@
 //! What does SGLang say of itself?
 
 use homing_config::{EventSource, EventsEndpoint, EventsMode, HttpUrl, Switch};
-use homing_domain::{BlockSize, Blocks};
+use homing_domain::{BlockSize, Blocks, Role};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -29,6 +29,10 @@ struct Info {
     disable_radix_cache: Option<bool>,
     #[serde(deserialize_with = "lenient")]
     enable_cache_report: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_mode: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    disaggregation_bootstrap_port: Option<u16>,
     /// Adapters in memory, where there is a limit, and in one batch.
     #[serde(deserialize_with = "lenient")]
     max_loaded_loras: Option<u32>,
@@ -93,6 +97,13 @@ impl Facts {
         let switch = |is_on: bool| if is_on { Switch::On } else { Switch::Off };
         self.prefix_caching = info.disable_radix_cache.map(|is_off| switch(!is_off));
         self.reports_cached = info.enable_cache_report.map(switch);
+        self.role = match info.disaggregation_mode.as_deref() {
+            Some("prefill") => Some(Role::Prefill),
+            Some("decode") => Some(Role::Decode),
+            _ => None,
+        };
+        let meets = self.role == Some(Role::Prefill);
+        self.bootstrap = info.disaggregation_bootstrap_port.filter(|port| meets && *port > 0);
         let slots = info
             .max_loaded_loras
             .or(info.max_loras_per_batch)

@@ -105,6 +105,7 @@ impl Rank {
                 request: sequence.id,
                 prompt,
                 cached: Tokens(cached),
+                taken: Tokens(0),
             });
         }
         Ok(())
@@ -142,11 +143,16 @@ impl Rank {
 
     /// Blocks and adapter of a sequence are given back, the tail first, so that prefixes live longer.
     pub(super) fn leave(&mut self, slot: Slot) {
+        self.give_back(slot);
+        self.slots.leave(self.sequences[slot as usize].adapter);
+    }
+
+    /// Blocks of a sequence are given back.
+    pub(super) fn give_back(&mut self, slot: Slot) {
         let sequence = &mut self.sequences[slot as usize];
         while let Some(id) = sequence.blocks.pop() {
             self.pool.release(id).expect("a sequence holds its blocks");
         }
-        self.slots.leave(sequence.adapter);
     }
 }
 

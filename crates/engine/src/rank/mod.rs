@@ -3,12 +3,14 @@
 //! A step has a beginning, where it is chosen what is computed and blocks are given out, and an end, where tokens appear and
 //! events are told. Which sequences take part is chosen in [`crate::vllm`] or [`crate::sglang`]; all else is here.
 //!
-//! **Invariant:** a block in use is referenced by exactly the sequences that list it.
+//! **Invariant:** a block in use is referenced by exactly the sequences and the staged requests that list it.
 //!
-//! **Invariant:** between steps a sequence waits or runs, or is the one whose prompt is computed in pieces.
+//! **Invariant:** between steps a sequence waits or runs, or is the one whose prompt is computed in pieces, or its KV comes from
+//! elsewhere and it does not run yet.
 
 mod blocks;
 mod telling;
+mod transit;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::sequence::{Fate, Sequence};
 use crate::sglang::SglangState;
 use crate::time::Time;
 use crate::{sglang, vllm};
+pub(crate) use transit::Transit;
 
 /// A sequence's place in a rank.
 pub(crate) type Slot = u32;
@@ -50,6 +53,8 @@ pub(crate) struct Rank {
     pub running: Vec<Slot>,
     pub sglang: SglangState,
     pub slots: Slots,
+    /// KV for and from other engines.
+    pub transit: Transit,
     /// The sequences of the present step, and what it computes.
     batch: Vec<Slot>,
     chunks: Vec<Chunk>,
@@ -90,6 +95,7 @@ impl Rank {
             running: Vec::new(),
             sglang: SglangState::new(config),
             slots: Slots::new(config.adapters.slots),
+            transit: Transit::default(),
             batch: Vec::new(),
             chunks: Vec::new(),
             decode: DecodeBatch::default(),
@@ -120,12 +126,14 @@ impl Rank {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.running.is_empty() || !self.waiting.is_empty() || self.sglang.chunked.is_some()
+        let stands = self.sglang.chunked.is_some() || !self.transit.arrived.is_empty();
+        !self.running.is_empty() || !self.waiting.is_empty() || stands
     }
 
     /// Requests that are computed or wait.
     pub(crate) fn requests(&self) -> usize {
-        self.running.len() + self.waiting.len() + usize::from(self.sglang.chunked.is_some())
+        let chunked = usize::from(self.sglang.chunked.is_some());
+        self.running.len() + self.waiting.len() + chunked + self.transit.requests()
     }
 
     /// A new sequence waits.
@@ -150,6 +158,8 @@ impl Rank {
         }
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == slot) {
             self.dequeue(place);
+        } else if self.cancel_in_transit(slot) {
+            return;
         } else {
             self.running.retain(|running| *running != slot);
             self.sglang.forget(slot);
@@ -162,11 +172,15 @@ impl Rank {
     pub(crate) fn begin(&mut self, now: Time, slowdown: f64) -> Option<Time> {
         self.extra = Millis::ZERO;
         let config = Arc::clone(&self.config);
-        match &config.style {
-            Style::Vllm(style) => vllm::schedule(self, style),
-            Style::Sglang(style) => sglang::schedule(self, style),
+        let preemptions = self.preemptions;
+        self.choose();
+        if self.batch.is_empty() {
+            self.yield_to_arrived();
+            if self.preemptions > preemptions {
+                // The last that ran gave way to blocks in transit: others may have room now.
+                self.choose();
+            }
         }
-        self.collect();
         self.note_trace(now);
         if self.batch.is_empty() {
             return None;
@@ -184,6 +198,16 @@ impl Rank {
         Some(ends)
     }
 
+    /// Chooses what the next step computes.
+    fn choose(&mut self) {
+        let config = Arc::clone(&self.config);
+        match &config.style {
+            Style::Vllm(style) => vllm::schedule(self, style),
+            Style::Sglang(style) => sglang::schedule(self, style),
+        }
+        self.collect();
+    }
+
     /// Ends the present step.
     pub(crate) fn complete(&mut self, out: &mut Outcome) {
         let Some(flight) = self.flight.take() else { return };
@@ -195,10 +219,9 @@ impl Rank {
             over |= self.computed(self.batch[index], out);
         }
         if over {
-            self.let_go(out);
+            self.let_go(flight.ends, out);
         }
-        if self.clear_after_step {
-            self.clear_after_step = false;
+        if std::mem::take(&mut self.clear_after_step) && self.transit.holders() == 0 {
             self.preempt_all();
             self.pool.clear().expect("nobody holds a block");
         }
@@ -327,20 +350,25 @@ impl Rank {
     }
 
     /// Sequences that are over go.
-    fn let_go(&mut self, out: &mut Outcome) {
+    fn let_go(&mut self, at: Time, out: &mut Outcome) {
         for index in 0..self.batch.len() {
             let slot = self.batch[index];
             let sequence = &mut self.sequences[slot as usize];
             match sequence.fate {
                 Fate::GoesOn => continue,
-                Fate::Finishes(reason) => out.finished.push(Finished {
-                    request: sequence.id,
-                    reason,
-                    prompt: sequence.prompt_length(),
-                    cached: Tokens(sequence.cached.unwrap_or(0)),
-                    generated: sequence.generated(),
-                    preemptions: sequence.preemptions,
-                }),
+                Fate::Finishes(reason) => {
+                    out.finished.push(Finished {
+                        request: sequence.id,
+                        reason,
+                        prompt: sequence.prompt_length(),
+                        cached: Tokens(sequence.cached.unwrap_or(0)),
+                        generated: sequence.generated(),
+                        preemptions: sequence.preemptions,
+                    });
+                    if let Some(lease) = sequence.lease.filter(|_| reason == crate::Finish::Length) {
+                        out.staged.push(self.stage(slot, at + lease));
+                    }
+                }
                 Fate::Vanishes if planted!(self.config, CancelLeaks) => drop(sequence.blocks.pop()),
                 Fate::Vanishes => (),
             }

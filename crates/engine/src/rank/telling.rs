@@ -10,6 +10,7 @@ use crate::time::Time;
 
 impl Rank {
     pub(crate) fn load(&self) -> Load {
+        let transit = self.transit.counts();
         Load {
             running: self.running.len() as u32 + u32::from(self.sglang.chunked.is_some()),
             waiting: self.waiting.len() as u32,
@@ -18,6 +19,12 @@ impl Rank {
             preemptions: self.preemptions,
             prefix_queries: self.prefix_queries,
             prefix_hits: self.prefix_hits,
+            staged: transit.staged,
+            staged_blocks: transit.staged_blocks,
+            incoming: transit.incoming,
+            incoming_blocks: transit.incoming_blocks,
+            external_queries: transit.external_queries,
+            external_hits: transit.external_hits,
         }
     }
 

@@ -29,7 +29,7 @@ impl Trip {
     /// Waits until a worker has the adapter, or will not have it. Returns whether to decide again: not if it waited too often, or if its
     /// time is over.
     pub(crate) async fn await_adapter(&self, worker: WorkerId, adapter: &AdapterName) -> bool {
-        if self.record.told().loads.len() >= MOST_LOADS {
+        if self.way.record.told().loads.len() >= MOST_LOADS {
             return false;
         }
         let began = Instant::now();
@@ -47,13 +47,13 @@ impl Trip {
                 }
             }
         };
-        let left = self.until.saturating_duration_since(began);
+        let left = self.way.until.saturating_duration_since(began);
         let loaded = tokio::time::timeout(left, done).await;
         let took = began.elapsed();
-        self.gateway.metrics.gateway.adapter_wait.observe(took);
-        let table = self.gateway.table.load();
+        self.way.gateway.metrics.gateway.adapter_wait.observe(took);
+        let table = self.way.gateway.table.load();
         let name = table.workers.get(&worker).map(|worker| worker.name.to_string());
-        self.record.told().loads.push(LoadWait {
+        self.way.record.told().loads.push(LoadWait {
             worker: name.unwrap_or_default(),
             ms: took.as_secs_f64() * 1e3,
             loaded: loaded == Ok(true),

@@ -289,10 +289,10 @@ impl Advice {
         };
         let decision = booked.routed.decision.clone();
         let said = described(&understood, worker, &decision, booked.cached(), Booking::Made);
-        let this = Try::new(worker, &booked, began);
+        let this = Try::new(worker, crate::record::Leg::Whole, &booked, began);
         timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
         understood.record.told().tries.push(this);
-        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();
         let running = Running {

@@ -4,6 +4,7 @@
 
 mod adapters;
 mod advice;
+mod apart;
 mod clients;
 mod faults;
 mod findings;

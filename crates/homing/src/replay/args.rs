@@ -12,6 +12,24 @@ pub struct FleetArgs {
     /// Workers
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
+    /// So many of them compute prompts, and the others take the KV over and answer; 0: all can do either, or all of it
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=4095))]
+    pub prefill: Option<u32>,
+    /// Workers that answer, beside those of --prefill: in place of --workers
+    #[arg(long, value_name = "NUMBER", requires = "prefill", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(1..=4095))]
+    pub decode: Option<u32>,
+    /// When two workers serve a request: `predicted` where that is predicted to be better, `always`, or by `rules`
+    #[arg(long, value_name = "WHEN", default_value = "predicted")]
+    pub apart: String,
+    /// How two are chosen: `together`, or `one-after-the-other`
+    #[arg(long, value_name = "HOW", default_value = "together")]
+    pub pairs: String,
+    /// How fast KV leaves a worker, in gigabytes per second
+    #[arg(long, value_name = "NUMBER", default_value_t = 50.0)]
+    pub kv_link: f64,
+    /// How long a worker holds KV that nobody fetches
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub kv_lease: String,
     /// How long steps of the engines take: the name of a profile, or a file (JSON)
     #[arg(long, value_name = "NAME", default_value = "h200-llama-3.1-8b")]
     pub profile: String,

@@ -65,6 +65,8 @@ fn fleet(plan: &Plan) -> Value {
         .collect();
     json!({
         "workers": setup.workers.count,
+        "prefill": setup.split.as_ref().map(|split| split.prefill),
+        "decode": setup.split.as_ref().map(|split| setup.workers.count - split.prefill),
         "blocks": setup.workers.engine.blocks.0,
         "block_size": setup.workers.engine.block_size.get(),
         "profile": plan.profiles.0,
@@ -111,6 +113,14 @@ fn policy(plan: &Plan, runs: &PolicyRuns) -> Value {
         "overpromised_share": tally.overpromised_share(),
         "mean_ttft_over_bound": (bound > 0.0).then(|| tally.ttft.mean() / bound),
     });
+    if plan.setup.split.is_some() {
+        let sum = |of: fn(&Run) -> u64| runs.runs.iter().map(of).sum::<u64>();
+        object["staged_blocks_left"] = json!(sum(|run| run.outcome.staged_blocks_left));
+        object["pairs"] = json!(sum(|run| run.outcome.split.pairs));
+        object["whole"] = json!(sum(|run| run.outcome.split.whole));
+        object["kv_moved_gb"] = json!(sum(|run| run.outcome.split.bytes) as f64 / 1e9);
+        object["kv_lapsed"] = json!(sum(|run| run.outcome.split.lapsed));
+    }
     object["seeds"] = runs.runs.iter().map(seed).collect();
     if runs.runs.len() > 1 {
         object["ci95"] = json!({

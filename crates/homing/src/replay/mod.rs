@@ -10,6 +10,7 @@ mod plan;
 mod records;
 mod run;
 mod source;
+mod split;
 mod stats;
 mod table;
 mod tune;

@@ -14,7 +14,7 @@ use homing_trace::{Spelling, TraceError};
 
 use super::args::FleetArgs;
 use super::source::{Reading, Requests, Source};
-use super::written;
+use super::{split, written};
 
 /// Blocks of each worker while a share of the working set is asked for and that is not known yet.
 const FIRST_BLOCKS: u32 = 49_152;
@@ -76,7 +76,7 @@ impl Plan {
         if let Room::Times(times) = room {
             // How many copies there are depends on how large batches can be, and the working set on how many copies there are.
             for _ in 0..ROUNDS {
-                let each = times * reuse.working_set() as f64 / f64::from(args.workers);
+                let each = times * reuse.working_set() as f64 / f64::from(split::workers(args));
                 set_blocks(&mut setup, each.clamp(1.0, f64::from(u32::MAX)) as u32);
                 survey.set_work(&self::work(&setup));
                 let again = mixed(args, &survey, most)?;
@@ -137,9 +137,9 @@ fn mixed(args: &FleetArgs, survey: &Survey, most: Option<u64>) -> anyhow::Result
                 load > 0.0 && load.is_finite(),
                 "--load is {load}, expected a number above 0"
             );
-            Mix::load(survey, args.workers, load)?
+            Mix::load(survey, split::workers(args), load)?
         }
-        None => Mix::copies(survey, args.workers, args.copies.unwrap_or(1)),
+        None => Mix::copies(survey, split::workers(args), args.copies.unwrap_or(1)),
     };
     Ok(most.map_or(mix, |most| mix.limited(most)))
 }
@@ -211,6 +211,7 @@ fn setup(args: &FleetArgs, believed: &str, room: &Room) -> anyhow::Result<FleetS
     let mut config = RouterConfig::new(size, KeyHasher::new(HashSeed::PUBLIC));
     config.start_within = written::time("--start-within", &args.start_within)?;
     config.seed = args.seed;
+    split::choose(args, &mut config.apart.choose)?;
     let view = match args.cache_view.as_str() {
         "events" => CacheView::Events,
         "guess" => CacheView::Guess,
@@ -220,7 +221,7 @@ fn setup(args: &FleetArgs, believed: &str, room: &Room) -> anyhow::Result<FleetS
     let mut setup = FleetSetup {
         seed: args.seed,
         workers: WorkerSetup {
-            count: args.workers,
+            count: split::workers(args),
             engine,
             disparity: written::disparity(&args.disparity)?,
             ring: RING,
@@ -239,8 +240,10 @@ fn setup(args: &FleetArgs, believed: &str, room: &Room) -> anyhow::Result<FleetS
             ..Links::default()
         },
         faults: faults(args)?,
+        split: split::setup(args)?,
         spelling: Spelling::default(),
     };
+    split::check(&setup)?;
     set_blocks(&mut setup, blocks);
     Ok(setup)
 }
@@ -261,7 +264,7 @@ fn faults(args: &FleetArgs) -> anyhow::Result<Vec<homing_sim::fleet::Fault>> {
     } else {
         homing_config::read_text(plan)?.text
     };
-    written::faults(&text, (args.workers, args.routers)).context("--faults")
+    written::faults(&text, (split::workers(args), args.routers)).context("--faults")
 }
 
 /// A profile by name, or from a file.

@@ -44,6 +44,14 @@ pub fn head(plan: &Plan, style: Style) -> String {
         setup.links.event_lag.0,
         setup.seed,
     );
+    if let Some(split) = &setup.split {
+        let who = match split.prefill {
+            0 => "all compute prompts for others and answer".to_owned(),
+            prefill => format!("{prefill} compute prompts, {} answer", setup.workers.count - prefill),
+        };
+        let rate = split.link.bandwidth.0;
+        let _ = writeln!(text, "{}  {who}; KV leaves at {rate} GB/s", style.bold("split  "));
+    }
     let _ = writeln!(
         text,
         "{}  {}: {} requests in {:.0} s, {} prompt and {} output tokens on average; keeps {:.2} workers busy",

@@ -12,7 +12,7 @@ use super::args::TuneArgs;
 use super::json::good_share;
 use super::plan::{self, Plan};
 use super::run::{self, Progress, Shown};
-use super::{table, written};
+use super::{split, table, written};
 use crate::show::Style;
 
 /// What is printed.
@@ -28,7 +28,11 @@ pub fn run(args: &TuneArgs, style: Style) -> anyhow::Result<String> {
     let plan = Plan::new(&args.fleet, None)?;
     let mut search = Search::new(Space {
         seed: args.fleet.seed,
-        most_workers: args.fleet.workers,
+        most_workers: split::workers(&args.fleet),
+        prefill: args
+            .fleet
+            .prefill
+            .map(|prefill| f64::from(prefill) / f64::from(split::workers(&args.fleet))),
         promise: args.promise,
         policy: args.policy.clone(),
         others: plan::policies(&["all".to_owned()])?,
@@ -43,7 +47,7 @@ pub fn run(args: &TuneArgs, style: Style) -> anyhow::Result<String> {
             let over = args.tries.is_none() && began.elapsed() >= budget;
             let next = if over && number > 0 { None } else { search.next_try() };
             let Some(settings) = next else { return Err(None) };
-            let worth = tried(&plan, &settings, &progress).map_err(Some)?;
+            let worth = tried(&plan, args, &settings, &progress).map_err(Some)?;
             search.tell(settings, worth);
             Ok(())
         });
@@ -60,9 +64,13 @@ pub fn run(args: &TuneArgs, style: Style) -> anyhow::Result<String> {
     })
 }
 
-fn tried(plan: &Plan, settings: &Settings, progress: &Progress) -> anyhow::Result<Worth> {
+fn tried(plan: &Plan, args: &TuneArgs, settings: &Settings, progress: &Progress) -> anyhow::Result<Worth> {
     let mut setup = plan.fleet(&settings.policy, plan.setup.seed);
     setup.workers.count = settings.workers;
+    setup.split = match settings.prefill {
+        0 => None,
+        prefill => Some(split::of(&args.fleet, prefill)?),
+    };
     setup.routers.config.start_within = settings.start_within;
     // Faults of workers that a smaller fleet does not have do not happen.
     setup
@@ -96,6 +104,7 @@ fn object(args: &TuneArgs, search: &Search, elapsed: Duration) -> Value {
 fn written_try(search: &Search, of: &Try) -> Value {
     json!({
         "workers": of.settings.workers,
+        "prefill": of.settings.prefill,
         "policy": of.settings.policy,
         "start_within_ms": of.settings.start_within.0,
         "keeps_promise": search.keeps(of),
@@ -144,7 +153,10 @@ fn line(search: &Search, of: &Try) -> String {
     let (settings, worth) = (&of.settings, &of.worth);
     format!(
         "{:>7}  {:<44} {:>9} ms {:>6.1}% {:>10.2} {:>7.0} ms {:>7.0} ms {:>6.1} ms{}",
-        settings.workers,
+        match settings.prefill {
+            0 => settings.workers.to_string(),
+            prefill => format!("{prefill}+{}", settings.workers - prefill),
+        },
         settings.policy,
         settings.start_within.0,
         worth.good * 100.0,

@@ -220,7 +220,10 @@ pub fn ends(kind: FaultKind) -> (u32, u32) {
         | FaultKind::Misread { worker, .. } => (worker, 0),
         FaultKind::FeedCut { router, worker } | FaultKind::Partition { router, worker } => (worker, router),
         FaultKind::RouterRestart { router } => (0, router),
-        FaultKind::Impatience { .. } | FaultKind::SlowClients { .. } | FaultKind::LateWords { .. } => (0, 0),
+        FaultKind::Impatience { .. }
+        | FaultKind::SlowClients { .. }
+        | FaultKind::LateWords { .. }
+        | FaultKind::LostAnswers { .. } => (0, 0),
     }
 }
 

@@ -31,7 +31,17 @@ struct Rank {
     adapters: AdapterUse,
     adapter_slots: u32,
     tally: Tally,
+    /// Requests that wait for the other side, counted at the first rank.
+    meeting: usize,
 }
+
+/// Blocks that stay for another engine. No engine tells it.
+const STAGED: Family = Family {
+    name: "mock:staged_blocks",
+    help: "Blocks that stay for another engine.",
+    kind: "gauge",
+    series: &[("", |rank| f64::from(rank.load.staged_blocks))],
+};
 
 type Number = fn(&Rank) -> f64;
 
@@ -61,11 +71,18 @@ fn render(app: &App) -> Result<String, fmt::Error> {
         MockDialect::Vllm => {
             families(&mut out, &ranks, vllm::FAMILIES, Some(created))?;
             spreads(&mut out, &ranks, vllm::SPREADS, Some(created))?;
+            if app.core.kv.is_some() {
+                families(&mut out, &ranks, vllm::NIXL, Some(created))?;
+                spreads(&mut out, &ranks, vllm::NIXL_SPREADS, Some(created))?;
+            }
             vllm::more(&mut out, app, &ranks)?;
         }
         MockDialect::Sglang => {
             families(&mut out, &ranks, sglang::FAMILIES, None)?;
             spreads(&mut out, &ranks, sglang::SPREADS, None)?;
+            if app.core.kv.is_some() {
+                families(&mut out, &ranks, sglang::SPLIT, None)?;
+            }
         }
     }
     head(
@@ -84,6 +101,8 @@ fn seen(app: &App, rank: DpRank) -> Option<Rank> {
         MockDialect::Vllm => format!("engine=\"{}\",model_name=\"{model}\"", rank.0),
         MockDialect::Sglang => format!("dp_rank=\"{}\",model_name=\"{model}\"", rank.0),
     };
+    let meeting = app.core.kv.as_ref().map_or(0, crate::kv::Kv::waiting);
+    let meeting = if rank.0 == 0 { meeting } else { 0 };
     app.core.look(rank, |load, adapters, tally| Rank {
         labels,
         block_size: app.settings.engine.block_size.get(),
@@ -91,6 +110,7 @@ fn seen(app: &App, rank: DpRank) -> Option<Rank> {
         adapters: adapters.clone(),
         adapter_slots: app.settings.engine.adapters.slots,
         tally: tally.clone(),
+        meeting,
     })
 }
 

@@ -89,6 +89,35 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
+/// What it counts where prompts and answers are computed in different places; and the blocks that stay, which it does not tell.
+pub(super) const SPLIT: &[Family] = &[
+    Family {
+        name: "sglang:num_prefill_bootstrap_queue_reqs",
+        help: "The number of requests in the prefill bootstrap queue.",
+        kind: "gauge",
+        series: &[("", |rank| rank.meeting as f64)],
+    },
+    Family {
+        name: "sglang:num_prefill_inflight_queue_reqs",
+        help: "The number of requests in the prefill inflight queue.",
+        kind: "gauge",
+        series: &[("", |rank| f64::from(rank.load.staged))],
+    },
+    Family {
+        name: "sglang:num_decode_prealloc_queue_reqs",
+        help: "The number of requests in the decode prealloc queue.",
+        kind: "gauge",
+        series: &[("", |rank| f64::from(rank.load.waiting))],
+    },
+    Family {
+        name: "sglang:num_decode_transfer_queue_reqs",
+        help: "The number of requests in the decode transfer queue.",
+        kind: "gauge",
+        series: &[("", |rank| f64::from(rank.load.incoming))],
+    },
+    super::STAGED,
+];
+
 pub(super) const SPREADS: &[Spread] = &[
     Spread {
         name: "sglang:time_to_first_token_seconds",

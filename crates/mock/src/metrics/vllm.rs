@@ -36,7 +36,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "vllm:num_requests_waiting",
         help: "Requests that wait.",
         kind: "gauge",
-        series: &[("", |rank| f64::from(rank.load.waiting))],
+        series: &[("", |rank| f64::from(rank.load.waiting + rank.load.incoming))],
     },
     Family {
         name: "vllm:num_requests_waiting_by_reason",
@@ -44,7 +44,7 @@ pub(super) const FAMILIES: &[Family] = &[
         kind: "gauge",
         series: &[
             (",reason=\"capacity\"", |rank| f64::from(rank.load.waiting)),
-            (",reason=\"deferred\"", |_| 0.0),
+            (",reason=\"deferred\"", |rank| f64::from(rank.load.incoming)),
         ],
     },
     Family {
@@ -79,13 +79,13 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "vllm:external_prefix_cache_queries_total",
         help: "Tokens that were looked for in a cache elsewhere.",
         kind: "counter",
-        series: &[("", |_| 0.0)],
+        series: &[("", |rank| rank.load.external_queries as f64)],
     },
     Family {
         name: "vllm:external_prefix_cache_hits_total",
         help: "Tokens that were found in a cache elsewhere.",
         kind: "counter",
-        series: &[("", |_| 0.0)],
+        series: &[("", |rank| rank.load.external_hits as f64)],
     },
     Family {
         name: "vllm:mm_cache_queries_total",
@@ -119,8 +119,12 @@ pub(super) const FAMILIES: &[Family] = &[
             (",source=\"local_compute\"", |rank| {
                 (rank.tally.prompt_tokens - rank.tally.cached_tokens) as f64
             }),
-            (",source=\"local_cache_hit\"", |rank| rank.tally.cached_tokens as f64),
-            (",source=\"external_kv_transfer\"", |_| 0.0),
+            (",source=\"local_cache_hit\"", |rank| {
+                (rank.tally.cached_tokens - rank.tally.taken_tokens) as f64
+            }),
+            (",source=\"external_kv_transfer\"", |rank| {
+                rank.tally.taken_tokens as f64
+            }),
         ],
     },
     Family {
@@ -158,6 +162,36 @@ pub(super) const FAMILIES: &[Family] = &[
             (",finished_reason=\"error\"", |_| 0.0),
             (",finished_reason=\"repetition\"", |_| 0.0),
         ],
+    },
+];
+
+/// What it counts with a NIXL connector; and the blocks that stay, which it does not tell.
+pub(super) const NIXL: &[Family] = &[
+    Family {
+        name: "vllm:nixl_num_failed_transfers_total",
+        help: "Transfers of KV that failed.",
+        kind: "counter",
+        series: &[("", |rank| rank.tally.failed_transfers as f64)],
+    },
+    Family {
+        name: "vllm:nixl_num_kv_expired_reqs_total",
+        help: "Requests whose KV nobody fetched in time.",
+        kind: "counter",
+        series: &[("", |rank| rank.tally.expired as f64)],
+    },
+    super::STAGED,
+];
+
+pub(super) const NIXL_SPREADS: &[Spread] = &[
+    Spread {
+        name: "vllm:nixl_xfer_time_seconds",
+        help: "How long KV took to come.",
+        of: |rank| &rank.tally.transfer,
+    },
+    Spread {
+        name: "vllm:nixl_bytes_transferred",
+        help: "Bytes of KV that came at once.",
+        of: |rank| &rank.tally.transferred,
     },
 ];
 

@@ -6,6 +6,7 @@ mod blocks;
 mod continued;
 mod events;
 mod faults;
+mod handover;
 mod mock;
 mod openai;
 mod sglang;

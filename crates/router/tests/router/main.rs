@@ -2,6 +2,8 @@
 
 mod adapters;
 mod conservation;
+mod pairs;
+mod pairs_kept;
 mod rules;
 mod threads;
 mod world;

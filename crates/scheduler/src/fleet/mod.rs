@@ -133,7 +133,7 @@ impl Fleet {
         if matches!(ask.phase, Phase::Whole | Phase::Prefill) {
             excluded.add(Reason::OtherRole, eligible.keep(Some(&self.prefills)));
         }
-        if matches!(ask.phase, Phase::Whole | Phase::Decode) {
+        if matches!(ask.phase, Phase::Whole | Phase::Decode | Phase::Alone) {
             excluded.add(Reason::OtherRole, eligible.keep(Some(&self.decodes)));
         }
         excluded.add(Reason::Unhealthy, eligible.drop_all(&self.down));
@@ -173,7 +173,7 @@ impl Fleet {
         let facts = self.facts(place)?;
         let wanted = ask.wanted;
         let prefills = matches!(ask.phase, Phase::Whole | Phase::Prefill);
-        let decodes = matches!(ask.phase, Phase::Whole | Phase::Decode);
+        let decodes = matches!(ask.phase, Phase::Whole | Phase::Decode | Phase::Alone);
         let adapter = ask
             .adapter
             .is_some_and(|adapter| !self.has(adapter, place) && self.openings.ready(adapter, place).is_none());

@@ -13,6 +13,7 @@ use homing_trace::{Spelling, Traffic};
 
 use super::Bug;
 use super::engines;
+use super::split;
 use super::traffic::{Amount, alike, drawn};
 use crate::Rng;
 use crate::fleet::faults::Among;
@@ -53,6 +54,7 @@ impl fmt::Display for Drawn {
             routers,
             links,
             faults,
+            split,
             ..
         } = &self.setup;
         let (engine, config) = (&workers.engine, &routers.config);
@@ -93,6 +95,13 @@ impl fmt::Display for Drawn {
             "a hop {} ms, events {} ms late, asked every {} ms; {} requests in about {} ms",
             links.hop.0, links.event_lag.0, links.poll.0, self.amount.requests, self.amount.span.0
         )?;
+        if let Some(split) = split {
+            writeln!(
+                f,
+                "the first {} compute prompts: {:?}, a lease of {} ms, {:?}",
+                split.prefill, split.link, split.lease.0, split.handoff
+            )?;
+        }
         for fault in faults {
             writeln!(f, "at {} for {} ms: {:?}", fault.at, fault.lasts.0, fault.kind)?;
         }
@@ -149,8 +158,12 @@ impl Run {
             routers,
             links,
             faults,
+            split: None,
             spelling: Spelling::default(),
         };
+        if theme.is_none() {
+            split::perhaps(self, care, amount.span, &mut setup);
+        }
         if let Some(bug) = self.bug {
             bug.plant(&mut setup);
         }

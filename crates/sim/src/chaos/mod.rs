@@ -11,6 +11,7 @@ mod bugs;
 mod campaign;
 mod draw;
 mod engines;
+mod split;
 mod traffic;
 
 pub use bugs::{Bug, bug_named};

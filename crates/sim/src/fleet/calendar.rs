@@ -6,12 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use homing_disagg::Leg;
 use homing_domain::{KvBatch, RankId, RequestId, Tokens};
 use homing_feed::{Ask, AskId, Identity};
 use homing_load::Ticket;
 use homing_profile::Time;
 
 use super::calls::CallNo;
+use super::split::Word;
 
 /// Something that is due.
 #[derive(Clone, Debug)]
@@ -79,6 +81,22 @@ pub(crate) enum Due {
         rank: RankId,
         looks: u32,
     },
+    /// A leg of a request that two workers may serve reaches its worker.
+    LegArrives { call: CallNo, leg: Leg },
+    /// The other leg has come to it.
+    LegMeets { call: CallNo, leg: Leg },
+    /// A router hears of a leg.
+    LegWord { call: CallNo, leg: Leg, word: Word },
+    /// Time passed for a handoff.
+    HandoffTick { call: CallNo },
+    /// A router hears that all parts of a request are alive.
+    TouchAll { call: CallNo },
+    /// KV may have arrived from a worker.
+    LinkWakes { worker: u32 },
+    /// Room may have come at a worker.
+    Poke { worker: u32 },
+    /// It is known that a worker died.
+    WorkerGone { worker: u32 },
     /// All is looked at.
     Check,
 }

@@ -95,7 +95,7 @@ impl<I: Traffic> World<I> {
     }
 
     /// The next attempt begins with what was said so far.
-    fn go_on(&mut self, number: CallNo) {
+    pub(crate) fn go_on(&mut self, number: CallNo) {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
@@ -148,6 +148,9 @@ impl<I: Traffic> World<I> {
 
     /// A client does not want its answer any more.
     pub(crate) fn given_up(&mut self, number: CallNo) {
+        if self.splits.contains_key(&number) {
+            return self.tell(number, homing_disagg::Input::ClientGone);
+        }
         let Some(call) = self.calls.get(&number) else { return };
         let router = call.router;
         let node = &self.routers[router as usize];

@@ -97,6 +97,11 @@ pub enum FaultKind {
         /// How many.
         per_mille: u32,
     },
+    /// So many out of a thousand answers of prefill workers are lost: what they staged stays.
+    LostAnswers {
+        /// How many.
+        per_mille: u32,
+    },
     /// So many out of a thousand ends of requests are told once more, later.
     LateWords {
         /// How many.
@@ -123,6 +128,17 @@ pub const NAMES: [&str; 17] = [
     "slow-clients",
     "late-words",
     "rolling-restart",
+];
+
+/// The kinds that are drawn where two workers may serve a request; `lost-answers` only there.
+pub(crate) const SPLIT_NAMES: [&str; 7] = [
+    "crash",
+    "hang",
+    "slow",
+    "drain",
+    "partition",
+    "impatience",
+    "lost-answers",
 ];
 
 /// There is no kind of fault of this name.
@@ -159,6 +175,7 @@ impl FaultKind {
             Self::Impatience { .. } => "impatience",
             Self::SlowClients { .. } => "slow-clients",
             Self::LateWords { .. } => "late-words",
+            Self::LostAnswers { .. } => "lost-answers",
         }
     }
 
@@ -177,7 +194,9 @@ impl FaultKind {
             | Self::Misread { worker, .. } => (None, Some(worker)),
             Self::FeedCut { router, worker } | Self::Partition { router, worker } => (Some(router), Some(worker)),
             Self::RouterRestart { router } => (Some(router), None),
-            Self::Impatience { .. } | Self::SlowClients { .. } | Self::LateWords { .. } => (None, None),
+            Self::Impatience { .. } | Self::SlowClients { .. } | Self::LateWords { .. } | Self::LostAnswers { .. } => {
+                (None, None)
+            }
         }
     }
 
@@ -267,6 +286,7 @@ impl Among {
             "impatience" => FaultKind::Impatience { per_mille },
             "slow-clients" => FaultKind::SlowClients { per_mille },
             "late-words" => FaultKind::LateWords { per_mille },
+            "lost-answers" => FaultKind::LostAnswers { per_mille },
             _ => return None,
         })
     }

@@ -1,8 +1,8 @@
 //! When does what is sent over a link that others use too arrive?
 //!
 //! All that is being sent shares the bandwidth in equal parts (processor sharing, which is what many connections over one network
-//! card come to); what was sent arrives a latency later. It is for KV that moves between workers: nothing in a world moves KV yet,
-//! so nothing there has such a link. Messages of a few bytes take what [`super::Links`] says.
+//! card come to); what was sent arrives a latency later. It is for KV that moves between workers
+//! ([`super::split`]). Messages of a few bytes take what [`super::Links`] says.
 //!
 //! **Invariant:** no byte is sent twice or lost: whenever something is under way, all of the bandwidth is used.
 //!

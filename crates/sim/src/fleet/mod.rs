@@ -6,7 +6,7 @@
 //!
 //! - [`setup`]: what a world is made of; [`faults`]: what goes wrong in it, and when;
 //! - [`world`]: the loop, and what comes of it; [`Record`]: what became of each request;
-//! - [`link`]: a link that transfers of KV share.
+//! - [`split`]: fleets where one worker computes a prompt and another answers; [`link`]: a link that transfers of KV share.
 //!
 //! **Invariant:** the same setup, traffic and seed give the same records, to the bit.
 //!
@@ -26,6 +26,7 @@ mod record;
 mod routers;
 mod serve;
 pub mod setup;
+pub mod split;
 mod streams;
 mod trouble;
 mod truth;
@@ -38,4 +39,5 @@ pub use faults::{Fault, FaultKind};
 pub use link::{Link, LinkError, LinkSpec, TransferNo};
 pub use record::{End, Record};
 pub use setup::{Disparity, FleetSetup, Links, RouterSetup, WorkerSetup};
+pub use split::{SplitCounts, SplitSetup};
 pub use world::{Care, Outcome, World, WorldError};

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homing_domain::{KvBatch, KvChange, ModelName, RankId};
+use homing_disagg::{Endpoint, Traits};
+use homing_domain::{KvBatch, KvChange, ModelName, RankId, Role};
+use homing_engine::Style;
 use homing_feed::{ClearReach, Feed, Identity, Input, Recovery, Source, State};
 use homing_index::{Copies, Index, IndexConfig};
 use homing_load::RankSpec;
@@ -14,6 +16,7 @@ use homing_trace::SessionId;
 
 use super::calendar::IDENTITY;
 use super::setup::FleetSetup;
+use super::split::SplitSetup;
 use super::workers::Worker;
 
 /// A subscription to a rank's events.
@@ -96,7 +99,12 @@ impl Node {
         };
         let drains = self.drained.contains(&rank.worker.0);
         *self.came.entry(rank).or_default() += 1;
+        let role = setup
+            .split
+            .as_ref()
+            .map_or(Role::Both, |split| split.role(rank.worker.0));
         let facts = RankFacts {
+            role,
             adapters: Adapters::Any,
             duty: if drains { Duty::Draining } else { Duty::Serving },
             ..RankFacts::new(rank, model())
@@ -104,6 +112,12 @@ impl Node {
         let view = setup.routers.view;
         let new = NewRank { spec, facts, view };
         self.router.rank_up(now, new).map_err(|error| error.to_string())?;
+        if let Some(split) = &setup.split {
+            let traits = traits(setup, split, rank);
+            self.router
+                .set_traits(rank, traits)
+                .map_err(|error| error.to_string())?;
+        }
         if self.listens {
             let source = Source {
                 identity: Identity { ..IDENTITY },
@@ -183,6 +197,22 @@ impl Node {
     pub(crate) fn show_views(&self, now: Time) {
         let statuses: Vec<_> = self.feed.statuses(millis(now)).collect();
         self.router.views(&statuses);
+    }
+}
+
+/// How a rank hands KV over: as its kind of engine does.
+fn traits(setup: &FleetSetup, split: &SplitSetup, rank: RankId) -> Traits {
+    let traits = match setup.workers.engine.style {
+        Style::Vllm(_) => Traits::by_result(),
+        Style::Sglang(_) => Traits::rendezvous(Some(Endpoint {
+            host: format!("worker-{}", rank.worker.0).into(),
+            port: 8_998,
+            dp_size: setup.workers.engine.ranks,
+        })),
+    };
+    Traits {
+        rate: split.link.bandwidth,
+        ..traits
     }
 }
 

@@ -82,7 +82,11 @@ impl<I: Traffic> World<I> {
             cached: Tokens(0),
         };
         self.calls.insert(number, call);
-        self.ask(number);
+        if self.setup.split.is_some() {
+            self.begin_apart(number);
+        } else {
+            self.ask(number);
+        }
         Ok(())
     }
 
@@ -174,6 +178,7 @@ impl<I: Traffic> World<I> {
         while let Some(effect) = self.routers[router as usize].router.next_effect() {
             match effect {
                 Effect::Go { id, routed: goes } => match self.named(&id) {
+                    Some(number) if self.setup.split.is_some() => self.goes_apart(number, *goes),
                     Some(number) => {
                         self.check_turn(number, &goes, Turn::Waited);
                         self.let_go(number, *goes);
@@ -184,6 +189,7 @@ impl<I: Traffic> World<I> {
                     ),
                 },
                 Effect::Turned { id, why } => match self.named(&id) {
+                    Some(number) if self.setup.split.is_some() => self.turned_apart(number, why.to_string()),
                     Some(number) => {
                         self.log
                             .say(self.now, || format!("request {} goes nowhere: {why}", number.0));
@@ -357,7 +363,11 @@ impl<I: Traffic> World<I> {
         while self.workers[worker as usize].works() && self.workers[worker as usize].engine.poll(self.now, &mut step) {
             self.outcome.steps += 1;
             self.outcome.preemptions += step.preempted.len() as u64;
-            self.stepped(&step);
+            if self.setup.split.is_some() {
+                self.stepped_apart(worker, &step);
+            } else {
+                self.stepped(&step);
+            }
             if let Some(events) = step.events.take() {
                 self.publish(worker, step.rank, events.batch);
             }

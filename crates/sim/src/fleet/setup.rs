@@ -7,6 +7,7 @@ use homing_router::{CacheView, RouterConfig};
 use homing_trace::Spelling;
 
 use super::faults::Fault;
+use super::split::SplitSetup;
 use crate::Rng;
 
 /// How the engines differ from what routers believe of them, so that predictions are not made by what they predict.
@@ -105,6 +106,8 @@ pub struct FleetSetup {
     pub workers: WorkerSetup,
     /// The routers.
     pub routers: RouterSetup,
+    /// That some workers compute prompts for others; none where each serves whole requests.
+    pub split: Option<SplitSetup>,
     /// What is between them.
     pub links: Links,
     /// What goes wrong, and when.

@@ -70,6 +70,7 @@ impl<I: Traffic> World<I> {
             FaultKind::Impatience { per_mille } => self.impatience = per_mille,
             FaultKind::SlowClients { per_mille } => self.slow_clients = per_mille,
             FaultKind::LateWords { per_mille } => self.late_words = per_mille,
+            FaultKind::LostAnswers { per_mille } => self.lost_answers = per_mille,
         }
         Ok(())
     }
@@ -115,6 +116,7 @@ impl<I: Traffic> World<I> {
             FaultKind::Impatience { .. } => self.impatience = 0,
             FaultKind::SlowClients { .. } => self.slow_clients = 0,
             FaultKind::LateWords { .. } => self.late_words = 0,
+            FaultKind::LostAnswers { .. } => self.lost_answers = 0,
         }
     }
 
@@ -129,9 +131,14 @@ impl<I: Traffic> World<I> {
 
     fn crash(&mut self, worker: u32) {
         let at = self.now + self.setup.links.hop;
-        for lost in self.workers[worker as usize].crash(self.now) {
-            let (call, attempt) = attempt_of(lost);
-            self.calendar.enter(at, Due::Broken { call, attempt });
+        let lost = self.workers[worker as usize].crash(self.now);
+        if self.setup.split.is_some() {
+            self.crash_apart(worker);
+        } else {
+            for lost in lost {
+                let (call, attempt) = attempt_of(lost);
+                self.calendar.enter(at, Due::Broken { call, attempt });
+            }
         }
         self.hang_up(worker, None);
     }
@@ -152,6 +159,7 @@ impl<I: Traffic> World<I> {
             self.workers[worker as usize].engine.cancel(request);
             self.calendar.enter(at, Due::Broken { call, attempt });
         }
+        self.cut_apart(router, worker);
         self.hang_up(worker, Some(router));
     }
 

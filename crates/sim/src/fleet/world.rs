@@ -18,6 +18,7 @@ use super::check::{Check, Memory, Violation};
 use super::record::{Record, mixed};
 use super::routers::{Node, millis};
 use super::setup::FleetSetup;
+use super::split::{Moves, Split, SplitCounts};
 use super::workers::Worker;
 use crate::Rng;
 
@@ -55,6 +56,9 @@ pub enum WorldError {
     /// The traffic cannot be.
     #[error(transparent)]
     Workload(#[from] homing_trace::generate::WorkloadError),
+    /// A link cannot be so.
+    #[error(transparent)]
+    Link(#[from] super::link::LinkError),
     /// A router has no room.
     #[error("a router has no room for a rank: {0}")]
     Room(String),
@@ -89,6 +93,10 @@ pub struct Outcome {
     pub ended_as: [u64; 3],
     /// How often what a router believed was compared with what an engine held.
     pub compared: u64,
+    /// What happened where two workers could serve a request.
+    pub split: SplitCounts,
+    /// Blocks that engines held for others in the end.
+    pub staged_blocks_left: u64,
     /// The last things that happened before the first violation, if they were asked for.
     pub log: Vec<String>,
 }
@@ -129,6 +137,11 @@ pub struct World<I> {
     pub(crate) workers: Vec<Worker>,
     pub(crate) routers: Vec<Node>,
     pub(crate) calls: FxHashMap<CallNo, Call>,
+    /// Requests that two workers may serve, until nothing of them is left.
+    pub(crate) splits: BTreeMap<CallNo, Split>,
+    pub(crate) moves: Moves,
+    /// Of a thousand answers of prefill workers so many are lost.
+    pub(crate) lost_answers: u32,
     pub(crate) decided: BTreeMap<CallNo, Decision>,
     pub(crate) decisions: Decisions,
     /// Where requests must go at first, by their number.
@@ -171,6 +184,12 @@ impl<I: Traffic> World<I> {
             workers,
             routers: Vec::new(),
             calls: FxHashMap::default(),
+            splits: BTreeMap::new(),
+            moves: match &setup.split {
+                Some(split) => Moves::new(split, setup.workers.count)?,
+                None => Moves::default(),
+            },
+            lost_answers: 0,
             decided: BTreeMap::new(),
             decisions: Decisions::Dropped,
             assigned: Arc::default(),
@@ -258,7 +277,7 @@ impl<I: Traffic> World<I> {
             if !self.memory.violations.is_empty() {
                 break;
             }
-            let idle = self.calls.is_empty() && self.agenda.due()?.is_none();
+            let idle = self.calls.is_empty() && self.agenda.due()?.is_none() && self.is_apart_over();
             if !idle || self.now < self.healed {
                 done_at = None;
                 let hangs = self.now.since(self.last_arrival.max(self.healed)).0 > PATIENCE.0;
@@ -341,6 +360,14 @@ impl<I: Traffic> World<I> {
                 rank,
                 looks,
             } => self.look_again((router, call, rank), looks),
+            Due::LegArrives { call, leg } => self.leg_arrives(call, leg),
+            Due::LegMeets { call, leg } => self.leg_meets(call, leg),
+            Due::LegWord { call, leg, word } => self.leg_word(call, leg, word),
+            Due::HandoffTick { call } => self.handoff_tick(call),
+            Due::TouchAll { call } => self.touch_all(call),
+            Due::LinkWakes { worker } => self.link_wakes(worker),
+            Due::Poke { worker } => self.poke(worker),
+            Due::WorkerGone { worker } => self.worker_gone(worker),
             Due::Check => {
                 self.check();
                 self.calendar.enter(self.now + CHECK, Due::Check);

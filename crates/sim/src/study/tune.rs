@@ -1,8 +1,8 @@
 //! Which settings are the cheapest that keep a promise, and what does a better one cost?
 //!
 //! [`Search`] says what to try next and is told what it was worth; who runs it decides when to stop. First it bisects the number of
-//! workers with the default settings, tries them on a quarter, half and three quarters of all workers, then tries every other policy on as many, then varies the best, by turns on as many workers and
-//! on one less.
+//! workers with the default settings, tries them on a quarter, half and three quarters of all workers, then tries every other policy on as many, and where a fleet
+//! may be split other shares of workers that compute prompts, then varies the best, by turns on as many workers and on one less.
 //!
 //! **Invariant:** the same seed and the same worths give the same tries, in the same order; none is tried twice.
 
@@ -15,6 +15,8 @@ use crate::Rng;
 pub struct Settings {
     /// Workers.
     pub workers: u32,
+    /// Those of them that compute prompts for the others; 0: each serves whole requests.
+    pub prefill: u32,
     /// The policy, with weights (see [`homing_scheduler::policy::by_spec`]).
     pub policy: String,
     /// See `RouterConfig::start_within`.
@@ -52,6 +54,8 @@ pub struct Space {
     pub seed: u64,
     /// The most workers.
     pub most_workers: u32,
+    /// The share of workers that compute prompts for the others, to begin with; none if each serves whole requests.
+    pub prefill: Option<f64>,
     /// The share of requests that must be within the objectives.
     pub promise: f64,
     /// What is varied: a policy with weights.
@@ -64,6 +68,8 @@ pub struct Space {
 
 /// Weights of `time` that are varied, with where they begin.
 const WEIGHTS: [(&str, f64); 3] = [("decode", 30.0), ("others", 4.0), ("error", 0.05)];
+/// Shares of workers that compute prompts which are tried, the last first.
+const SPLITS: [f64; 6] = [0.75, 0.625, 0.125, 0.375, 0.5, 0.0];
 /// So often something new is drawn before the search gives up.
 const DRAWS: u32 = 64;
 
@@ -79,6 +85,8 @@ pub struct Search {
     others: Vec<String>,
     /// Numbers of workers to try, for the frontier.
     spread: Vec<u32>,
+    /// Shares of workers that compute prompts to try.
+    splits: Vec<f64>,
     turns: u32,
 }
 
@@ -94,6 +102,11 @@ impl Search {
             kept: None,
             others,
             spread: [1, 2, 3].map(|part| (space.most_workers * part / 4).max(1)).to_vec(),
+            splits: if space.prefill.is_some() {
+                SPLITS.to_vec()
+            } else {
+                Vec::new()
+            },
             turns: 0,
             space,
         }
@@ -114,6 +127,15 @@ impl Search {
         while let Some(policy) = self.others.pop() {
             let settings = Settings {
                 policy,
+                ..self.default_on(enough)
+            };
+            if !self.was_tried(&settings) {
+                return Some(settings);
+            }
+        }
+        while let Some(share) = self.splits.pop() {
+            let settings = Settings {
+                prefill: of_share(enough, share),
                 ..self.default_on(enough)
             };
             if !self.was_tried(&settings) {
@@ -206,6 +228,7 @@ impl Search {
     fn default_on(&self, workers: u32) -> Settings {
         Settings {
             workers,
+            prefill: self.space.prefill.map_or(0, |share| of_share(workers, share)),
             policy: self.space.policy.clone(),
             start_within: self.space.start_within,
         }
@@ -224,6 +247,17 @@ impl Search {
         let mut settings = best.map_or_else(|| self.default_on(enough), |of| of.settings.clone());
         if self.turns.is_multiple_of(2) && enough > 1 {
             settings.workers = enough - 1;
+            settings.prefill = settings.prefill.min(settings.workers - 1);
+        }
+        if self.space.prefill.is_some() && self.rng.chance(400) {
+            let more = self.rng.chance(500);
+            let prefill = if more {
+                settings.prefill + 1
+            } else {
+                settings.prefill.saturating_sub(1)
+            };
+            settings.prefill = prefill.min(settings.workers - 1);
+            return settings;
         }
         // From a quarter to four times, a few digits long so that it can be read.
         let factor = 4_f64.powf(2.0 * self.rng.share() - 1.0);
@@ -235,6 +269,13 @@ impl Search {
         }
         settings
     }
+}
+
+/// So many workers compute prompts; somebody is left to answer.
+fn of_share(workers: u32, share: f64) -> u32 {
+    let prefill = (f64::from(workers) * share).round() as u32;
+    let least = u32::from(share > 0.0);
+    prefill.max(least).min(workers.saturating_sub(1))
 }
 
 /// A policy with one weight times a factor.
@@ -260,6 +301,7 @@ mod tests {
         Space {
             seed,
             most_workers: 32,
+            prefill: None,
             promise: 0.9,
             policy: "time".to_owned(),
             others: vec!["time".to_owned(), "blocks".to_owned()],
@@ -309,6 +351,33 @@ mod tests {
         assert!(frontier.windows(2).all(|pair| {
             pair[0].settings.workers < pair[1].settings.workers && pair[0].worth.ttft_p99 > pair[1].worth.ttft_p99
         }));
+    }
+
+    /// A fleet that is best with a third of its workers for prompts.
+    #[test]
+    fn the_best_split_is_found() {
+        let mut search = Search::new(Space {
+            prefill: Some(0.25),
+            ..space(1)
+        });
+        for _ in 0..60 {
+            let settings = search.next_try().expect("there is always something to try");
+            assert!(settings.prefill < settings.workers, "{settings:?}");
+            let off = (f64::from(settings.prefill) / f64::from(settings.workers) - 1.0 / 3.0).abs();
+            let worth = Worth {
+                good: if f64::from(settings.workers) > 9.0 + 20.0 * off {
+                    0.95
+                } else {
+                    0.5
+                },
+                ttft_p99: 100.0 + 1_000.0 * off,
+                ..Worth::default()
+            };
+            search.tell(settings, worth);
+        }
+        let best = search.best().expect("something was tried");
+        assert!(search.keeps(best) && best.settings.workers <= 11, "{best:?}");
+        assert!((3..=4).contains(&best.settings.prefill), "{best:?}");
     }
 
     #[test]
