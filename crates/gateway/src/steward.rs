@@ -395,6 +395,7 @@ impl Steward {
         self.metrics.gateway.waiting_requests.set(waiting as u64);
         self.metrics.gateway.staged_blocks.set(staged);
         self.count_adapters();
+        self.forget_withdrawn();
         let now = self.clock.now();
         for worker in self.workers() {
             worker.refresh(now);
@@ -431,6 +432,25 @@ impl Steward {
     pub(crate) fn models(&self) -> Vec<String> {
         let names: BTreeSet<String> = self.lanes.keys().map(|subject| subject.model.to_string()).collect();
         names.into_iter().collect()
+    }
+
+    /// Adapters that were taken away and are nowhere any more need not be remembered.
+    fn forget_withdrawn(&mut self) {
+        if self.withdrawn.is_empty() {
+            return;
+        }
+        let listed = |name: &AdapterName| {
+            self.known.values().any(|known| {
+                let worker = known.worker.as_ref();
+                let facts = known.listed.as_ref().or(worker.map(|worker| &worker.facts));
+                facts.is_some_and(|facts| facts.adapters().any(|adapter| adapter.name == name.as_str()))
+            })
+        };
+        let gone = |name: &AdapterName| !listed(name) && !self.lanes.values().any(|lane| lane.shelf.has(name));
+        let gone: Vec<AdapterName> = self.withdrawn.iter().filter(|name| gone(name)).cloned().collect();
+        for name in gone {
+            self.withdrawn.remove(&name);
+        }
     }
 
     fn count_adapters(&self) {

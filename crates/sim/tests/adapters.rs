@@ -66,3 +66,33 @@ fn placement_takes_fewer_loads_and_less_time() {
         assert!(ours < 0.7 * theirs, "{ours} ms against {theirs} ms");
     }
 }
+
+#[test]
+fn a_fleet_that_has_settled_stays_loses_little_and_gets_it_back() {
+    let lose = Lose {
+        worker: 3,
+        at: 150.0,
+        back: 190.0,
+    };
+    let outcome = run(&Setup {
+        slots: 10,
+        rate: 15.0,
+        seconds: 230.0,
+        shift: None,
+        failing: 0,
+        lose: Some(lose),
+        ..setup(Placement::Managed(Method::Rendezvous))
+    });
+    assert_eq!(
+        outcome.loads_in(110.0, lose.at),
+        0,
+        "nothing moves while nothing changes"
+    );
+    let had = outcome.lost.len();
+    assert!(had > 0 && outcome.loads_of_lost(lose.at, lose.back) <= had);
+    assert!(
+        outcome.lost.is_subset(&outcome.back),
+        "{:?} are not back",
+        outcome.lost.difference(&outcome.back)
+    );
+}

@@ -62,8 +62,9 @@ impl Manager {
         Wanted {
             adapter: adapter.clone(),
             replicas,
+            // What a request waits for there is as good as there.
             has: workers()
-                .filter(|worker| self.residency.on_some_of(*worker, adapter))
+                .filter(|worker| self.residency.on_some_of(*worker, adapter) || self.is_coming(*worker, adapter))
                 .collect(),
             not: workers()
                 .filter(|worker| !self.may_load(now, *worker, adapter))

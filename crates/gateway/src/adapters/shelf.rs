@@ -157,6 +157,11 @@ impl Shelf {
         )
     }
 
+    /// Whether some worker has an adapter.
+    pub(crate) fn has(&self, adapter: &AdapterName) -> bool {
+        self.inner().manager.residency().holders(adapter).next().is_some()
+    }
+
     /// Told whenever something changed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()

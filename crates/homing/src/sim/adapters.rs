@@ -92,7 +92,7 @@ fn targets(found: &Comparison) -> Vec<Target> {
         settled.steady_loads == 0,
     );
     add(
-        "loads after a worker is lost",
+        "loads of what a lost worker had",
         settled.loads_after_loss,
         format!("at most {}, which it had", settled.had),
         settled.loads_after_loss <= settled.had,
@@ -136,7 +136,7 @@ fn as_json(seed: u64, seconds: u64, found: &Comparison, targets: &[Target]) -> V
         "scarce": figures(&found.scarce),
         "settled": {
             "steady_loads": settled.steady_loads, "had": settled.had,
-            "loads_after_loss": settled.loads_after_loss, "returned": settled.returned,
+            "loads_after_loss": settled.loads_after_loss, "other_loads": settled.other_loads, "returned": settled.returned,
         },
         "targets": targets,
     })

@@ -10,8 +10,10 @@ mod host;
 mod managed;
 mod mix;
 mod report;
+mod setup;
 mod world;
 
 pub use mix::Mix;
 pub use report::{Comparison, Figures, Ratio, Settled, compare};
-pub use world::{Lose, Outcome, Placement, Setup, run};
+pub use setup::{Lose, Outcome, Placement, Setup};
+pub use world::run;

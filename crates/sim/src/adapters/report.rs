@@ -3,7 +3,8 @@
 use homing_adapters::Method;
 use homing_profile::Millis;
 
-use super::world::{Lose, Outcome, Placement, Setup, run};
+use super::setup::{Lose, Outcome, Placement, Setup};
+use super::world::run;
 
 /// The figures of one way to place adapters.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +45,10 @@ pub struct Settled {
     pub steady_loads: usize,
     /// Adapters that the worker had.
     pub had: usize,
-    /// Loads after it was lost, until it came back.
+    /// Loads of these after it was lost, until it came back.
     pub loads_after_loss: usize,
+    /// Loads of others in that time: what it had to do is done by fewer, which can be a reason for one more replica.
+    pub other_loads: usize,
     /// Adapters of the lost worker that it has again.
     pub returned: usize,
     /// Requests that came, and those that were answered.
@@ -127,7 +130,8 @@ fn settled(seed: u64) -> Settled {
     Settled {
         steady_loads: outcome.loads_in(180.0, lose.at),
         had: outcome.lost.len(),
-        loads_after_loss: outcome.loads_in(lose.at, lose.back),
+        loads_after_loss: outcome.loads_of_lost(lose.at, lose.back),
+        other_loads: outcome.loads_in(lose.at, lose.back) - outcome.loads_of_lost(lose.at, lose.back),
         returned: outcome.lost.intersection(&outcome.back).count(),
         requests: outcome.requests,
         served: outcome.served,
