@@ -106,6 +106,10 @@ mod tests {
         assert_eq!(begins(&[WHO, ERROR]), ["not yet", "error"]);
         assert_eq!(begins(&[WHO, NOTHING]), ["not yet", "yes"]);
         assert_eq!(begins(&[END]), ["yes"]);
+        // As vLLM 0.32 writes it.
+        const OPENS: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"tiny\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}],\"prompt_token_ids\":[1,2],\"prompt_text\":null}\n\n";
+        const FAILS: &str = "data: {\"error\": {\"message\": \"Internal server error\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\ndata: [DONE]\n\n";
+        assert_eq!(begins(&[OPENS, FAILS]), ["not yet", "error"]);
         assert_eq!(begins(&[WORDS]), ["yes"]);
     }
 }
