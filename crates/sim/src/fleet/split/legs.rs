@@ -321,16 +321,13 @@ impl<I: Traffic> World<I> {
         let engine = &mut self.workers[worker as usize].engine;
         match at {
             LegAt::Sent | LegAt::Door | LegAt::Over => return,
-            LegAt::Engine => {
+            // What is on its way comes, and is given back then.
+            LegAt::Engine | LegAt::Moving(_) => {
                 engine.cancel(request);
             }
             LegAt::Reserved => {
                 engine.cancel(request);
                 engine.transfer_failed(request, OnFailure::End);
-            }
-            // What is on its way comes, and is given back then.
-            LegAt::Moving(_) => {
-                engine.cancel(request);
             }
         }
         self.calendar.enter(self.now, Due::Poke { worker });
