@@ -140,8 +140,9 @@ impl Fleet {
         excluded.add(Reason::Draining, eligible.drop_all(&self.draining));
         if let Some(adapter) = ask.adapter {
             let mut able = self.any_adapter.clone();
-            for set in [self.adapters.get(adapter), self.openings.places(adapter)] {
-                set.into_iter().for_each(|set| able.add_all(set));
+            let sets = [self.adapters.get(adapter), self.openings.places(adapter)];
+            for set in sets.into_iter().flatten() {
+                able.add_all(set);
             }
             excluded.add(Reason::NoAdapter, eligible.keep(Some(&able)));
         }

@@ -50,7 +50,9 @@ impl Openings {
             return;
         }
         let mut places = Bits::default();
-        ready.iter().for_each(|(place, _)| places.set(*place));
+        for (place, _) in &ready {
+            places.set(*place);
+        }
         self.of.insert(adapter.clone(), Opened { places, ready });
     }
 
