@@ -247,8 +247,9 @@ impl Service {
             threads => threads as usize,
         };
         let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
+        let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
-            .merge(adapters::routes(gateway.clone(), order))
+            .merge(of_adapters)
             .merge(registrations.router());
         let operators = Operators {
             door: doors.operators,

@@ -28,18 +28,18 @@ impl Manager {
             if !told.contains(&gone) && !old(self, &gone) {
                 self.used
                     .retain(|(of, adapter), used| *of != worker || *adapter != gone || used.requests > 0);
-                ranks.iter().for_each(|rank| {
+                for rank in &ranks {
                     self.residency.remove(*rank, &gone);
-                });
+                }
             }
         }
         for (adapter, source) in adapters {
             if old(self, adapter) {
                 continue;
             }
-            ranks.iter().for_each(|rank| {
+            for rank in &ranks {
                 self.residency.add(*rank, adapter);
-            });
+            }
             self.failures.remove(&(worker, adapter.clone()));
             if !self.catalogue.contains_key(adapter) && self.catalogue.len() < self.config.most {
                 let entry = Entry {
@@ -95,9 +95,9 @@ impl Manager {
         match (job.kind, result) {
             (Kind::Load, Ok(())) => {
                 *loads += 1;
-                ranks.iter().for_each(|rank| {
+                for rank in &ranks {
                     self.residency.add(*rank, &job.adapter);
-                });
+                }
                 self.failures.remove(&pair);
                 if self.is_wanted(job.worker, &job.adapter) {
                     self.fresh.insert(pair.clone(), now + GRACE);
@@ -129,9 +129,9 @@ impl Manager {
             }
             (Kind::Unload, Ok(())) => {
                 *unloads += 1;
-                ranks.iter().for_each(|rank| {
+                for rank in &ranks {
                     self.residency.remove(*rank, &job.adapter);
-                });
+                }
                 self.used.remove(&pair);
                 self.forget_strangers();
             }

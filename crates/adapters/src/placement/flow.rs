@@ -81,13 +81,20 @@ impl Rest<'_> {
                     && !held.is_some_and(|places| places.contains(&worker))
             };
             let order = order(&one.adapter, self.sites);
-            for (rank, site) in order.into_iter().filter(fits).take(candidates).enumerate() {
-                edges.insert((at, site), graph.edge(at + 1, site_node(site), 1, MOVE + rank as i64));
+            for (rank, site) in order
+                .into_iter()
+                .filter(fits)
+                .take(candidates)
+                .zip(0_i64..)
+                .map(|(site, rank)| (rank, site))
+            {
+                edges.insert((at, site), graph.edge(at + 1, site_node(site), 1, MOVE + rank));
             }
         }
         for (site, free) in self.room.iter().enumerate() {
             let used = i64::from(self.sites[site].slots - free);
-            for slot in 0..i64::from(*free).min(missing.len() as i64) {
+            let most = i64::try_from(missing.len()).unwrap_or(i64::MAX);
+            for slot in 0..i64::from(*free).min(most) {
                 graph.edge(site_node(site), sink, 1, (used + slot) * CROWDED);
             }
         }

@@ -369,20 +369,20 @@ impl Lane {
         self.shelf
             .inner()
             .manager
-            .done(now, command.job, done.as_ref().map(|()| ()).map_err(String::as_str));
+            .done(now, command.job, done.as_ref().copied().map_err(String::as_str));
         self.adapters_changed(Some(&command.adapter));
     }
 
     /// Tells the router who has which adapters, and where a request may go that finds nobody.
     fn tell_router(self: &Arc<Self>, only: Option<&AdapterName>) {
-        let shelf = &self.shelf;
-        let mut told = shelf.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = &self.shelf;
+        let mut told = held.told.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         let serving: BTreeMap<WorkerId, Adapters> = {
-            let inner = shelf.inner();
+            let inner = held.inner();
             let workers = inner.places.keys();
             workers
-                .map(|worker| (*worker, shelf.served(&inner.manager, *worker)))
+                .map(|worker| (*worker, held.served(&inner.manager, *worker)))
                 .collect()
         };
         let mut moved: BTreeSet<AdapterName> = BTreeSet::new();
@@ -394,18 +394,18 @@ impl Lane {
                 self.worker_changed(worker, |facts| facts.adapters = adapters.clone());
             }
         }
-        if !shelf.manages() {
+        if !held.manages() {
             return;
         }
         let whole = only.is_none() && told.whole.is_none_or(|last| now.since(last).0 >= WHOLE.0);
         if whole {
             told.whole = Some(now);
-            moved.extend(shelf.inner().manager.names().cloned());
+            moved.extend(held.inner().manager.names().cloned());
             moved.extend(told.openings.keys().cloned());
         }
         moved.extend(only.cloned());
         for name in moved {
-            let openings = shelf.inner().manager.openings(now, &name);
+            let openings = held.inner().manager.openings(now, &name);
             if told.openings.get(&name).map_or(&[][..], Vec::as_slice) == openings.as_slice() {
                 continue;
             }

@@ -285,13 +285,13 @@ impl World {
         match self.router.ask(self.now, question) {
             Verdict::Go(routed) => self.go(number, *routed),
             Verdict::Wait => {}
-            Verdict::Turned(why) => self.turned(number, why),
+            Verdict::Turned(why) => self.turned(number, &why),
         }
     }
 
-    fn turned(&mut self, number: usize, why: Turned) {
+    fn turned(&mut self, number: usize, why: &Turned) {
         match why {
-            Turned::Loads { adapter, rank, .. } => self.waits(number, rank.worker.0, &adapter),
+            Turned::Loads { adapter, rank, .. } => self.waits(number, rank.worker.0, adapter),
             _ => self.enter(self.now + AGAIN, Due::Again(number)),
         }
     }
@@ -504,7 +504,7 @@ impl World {
                 }
                 Effect::Turned { id, why } => {
                     if let Some(number) = number(&id) {
-                        self.turned(number, why);
+                        self.turned(number, &why);
                     }
                 }
                 _ => {}
