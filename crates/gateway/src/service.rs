@@ -242,11 +242,7 @@ impl Service {
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
         let (ending, ends) = watch::channel(Ending::No);
-        let threads = match serve.threads {
-            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            threads => threads as usize,
-        };
-        let shards = Shards::start(&gateway, &doors.clients, &listener, threads, &ends)?;
+        let shards = Shards::start(&gateway, &doors.clients, &listener, threads(serve.threads), &ends)?;
         let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
@@ -540,4 +536,12 @@ fn listen(address: SocketAddr, knob: &'static str) -> Result<(StdListener, Socke
     let listener = bind().map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// Threads that carry requests: so many, or as many as there are cores.
+fn threads(asked: u32) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        threads => threads as usize,
+    }
 }

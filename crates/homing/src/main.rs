@@ -144,7 +144,7 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let screen = demo::Screen::new(mode, style);
     let report = service::until_told(service::Threads::All, async |stop| {
-        demo::run(&resolved, screen, stop).await
+        Box::pin(demo::run(&resolved, screen, stop)).await
     })?;
     if is_for_scripts {
         print(&format!("{}\n", demo::json::object(&resolved.config, &report)))?;

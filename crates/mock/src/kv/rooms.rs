@@ -157,7 +157,7 @@ fn pair() -> (PrefillSide, DecodeSide) {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
     async fn whoever_comes_first_waits_for_the_other() {

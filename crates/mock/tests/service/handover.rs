@@ -312,7 +312,7 @@ async fn without_a_connector_vllm_computes_everything_itself() {
 }
 
 fn meeting(of: &Value, prefill: &Mock, room: u64) -> Value {
-    let at = prefill.places[0].kv.unwrap();
+    let at = prefill.places[0].kv.expect("it hands KV over");
     let mut leg = of.clone();
     leg["bootstrap_host"] = json!(at.ip().to_string());
     leg["bootstrap_port"] = json!(at.port());

@@ -69,7 +69,11 @@ fn a_question_changes_nothing() {
     let world = world();
     for _ in 0..3 {
         let decision = world.router.consider(world.now, &with_adapter("a", 1, 10)).unwrap();
-        assert_eq!(decision.chosen.terms.get("load"), 1_000.0, "nobody began to load");
+        let load = decision.chosen.terms.get("load");
+        assert!(
+            (load - 1_000.0).abs() < 1e-9,
+            "nobody began to load, and it takes {load} ms"
+        );
     }
 }
 
