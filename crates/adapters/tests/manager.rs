@@ -30,7 +30,8 @@ fn with(adapters: u8, workers: u32, slots: u32) -> Manager {
         manager.worker_up(host(number, slots));
     }
     for number in 0..adapters {
-        manager.register(&name(number), "/adapters".into(), Pinned::No).unwrap();
+        let registered = manager.register(&name(number), "/adapters".into(), Pinned::No);
+        registered.expect("the name is one");
     }
     manager
 }

@@ -105,7 +105,9 @@ proptest! {
         let before = place(method, &all_wanted(&replicas, &Plan::new()), &sites);
         let without: Vec<Site> = sites.iter().filter(|site| site.worker.0 != lost).cloned().collect();
         let mut left = before.clone();
-        left.values_mut().for_each(|places| { places.remove(&WorkerId(lost)); });
+        for places in left.values_mut() {
+            places.remove(&WorkerId(lost));
+        }
         let after = place(method, &all_wanted(&replicas, &left), &without);
         let moved = moves(&left, &after);
         let had = taken(&before, WorkerId(lost));
@@ -264,9 +266,13 @@ fn least_moves(asked: &[Wanted], sites: &[Site], room: &mut Vec<u32>) -> Option<
         if of.len() > first.replicas as usize || of.iter().any(|at| room[*at] == 0) {
             continue;
         }
-        of.iter().for_each(|at| room[*at] -= 1);
+        for at in &of {
+            room[*at] -= 1;
+        }
         let found = least_moves(rest, sites, room);
-        of.iter().for_each(|at| room[*at] += 1);
+        for at in &of {
+            room[*at] += 1;
+        }
         let moved = of.iter().filter(|at| !first.has.contains(&sites[**at].worker)).count();
         let missing = first.replicas as usize - of.len();
         if let Some((lacks, moves)) = found {
@@ -291,9 +297,9 @@ proptest! {
         let mut asked = all_wanted(&replicas, &Plan::new());
         // What is there fits into the slots, as it does on engines.
         for (one, has) in asked.iter_mut().zip(&has) {
-            for at in 0..3 {
-                if has >> at & 1 == 1 && free[at] > 0 {
-                    free[at] -= 1;
+            for (at, free) in free.iter_mut().enumerate() {
+                if has >> at & 1 == 1 && *free > 0 {
+                    *free -= 1;
                     one.has.insert(WorkerId(at as u32));
                 }
             }

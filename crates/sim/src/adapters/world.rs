@@ -283,7 +283,7 @@ impl World {
         question.adapter.clone_from(&call.adapter);
         question.most_output = Tokens(call.output);
         match self.router.ask(self.now, question) {
-            Verdict::Go(routed) => self.go(number, *routed),
+            Verdict::Go(routed) => self.go(number, &routed),
             Verdict::Wait => {}
             Verdict::Turned(why) => self.turned(number, &why),
         }
@@ -297,7 +297,7 @@ impl World {
     }
 
     /// A request goes to a worker.
-    fn go(&mut self, number: usize, routed: Routed) {
+    fn go(&mut self, number: usize, routed: &Routed) {
         let worker = routed.decision.chosen.rank.worker.0;
         let call = &mut self.calls[number];
         call.ticket = routed.ticket;
@@ -499,7 +499,7 @@ impl World {
             match effect {
                 Effect::Go { id, routed } => {
                     if let Some(number) = number(&id) {
-                        self.go(number, *routed);
+                        self.go(number, &routed);
                     }
                 }
                 Effect::Turned { id, why } => {
