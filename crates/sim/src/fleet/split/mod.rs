@@ -3,8 +3,8 @@
 //! Each request is driven by the same [`Handoff`] as in the gateway. Its legs go to engines, its KV over the link of the worker that
 //! holds it; what is staged stays there under the engine's lease.
 //!
-//! - this file: what such a fleet is, and what is known of a request; [`drive`]: what a handoff wants done;
-//! - [`legs`]: requests at engines; [`moves`]: KV on its way; [`watch`]: what must hold.
+//! - this file: what such a fleet is, and what is known of a request; `drive`: what a handoff wants done;
+//! - `legs`: requests at engines; `moves`: KV on its way; `watch`: what must hold.
 //!
 //! **Invariant:** engines are told what became of each transfer exactly once.
 //!
