@@ -23,7 +23,7 @@
 //! - [`mod@reference`]: the page `docs/reference/config.md`.
 
 pub mod adapters;
-mod checks;
+pub mod checks;
 pub mod choices;
 pub mod config;
 pub mod disagg;

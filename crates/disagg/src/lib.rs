@@ -5,8 +5,8 @@
 //! is to be done next while it happens, whatever fails.
 //!
 //! - [`handoff`]: the plan of one request as a state machine ([`Handoff`]);
-//! - [`choose`]: one worker or two, and which two, from what each is predicted to take;
-//! - [`format`]: which workers understand each other's KV; [`topology`]: between which it may travel;
+//! - [`mod@choose`]: one worker or two, and which two, from what each is predicted to take;
+//! - [`mod@format`]: which workers understand each other's KV; [`topology`]: between which it may travel;
 //! - [`meeting`]: where and under which number two legs find each other (SGLang);
 //! - [`staged`]: what waits on prefill workers to be fetched, and what is on its way;
 //! - [`pool`]: whether there are prefill workers for a model, and what follows if not;
