@@ -26,7 +26,8 @@ pub(super) fn perhaps(run: &Run, care: Care, span: Millis, setup: &mut FleetSetu
     workers.count = workers.count.max(rng.between(2, 5) as u32);
     let prefill = rng.between(1, u64::from(workers.count) - 1) as u32;
     // The shortest is over before a router hears of it.
-    let lease = Millis(rng.pick([4.0, 300.0, 2_000.0, 20_000.0]));
+    // One that ends at once is rare: where nothing is ever fetched, little can be seen.
+    let lease = Millis(rng.pick([4.0, 300.0, 300.0, 2_000.0, 2_000.0, 20_000.0, 20_000.0]));
     setup.split = Some(SplitSetup {
         prefill,
         link: LinkSpec {
