@@ -160,8 +160,8 @@ pub struct Whole {
     pub cost: f64,
     /// Until the first token.
     pub first_token: Millis,
-    /// What the prompt takes there.
-    pub prefill: Millis,
+    /// By how much longer steps are, all together, because the prompt is computed in them.
+    pub stalls: Millis,
     /// Tokens of the prompt that are not in its cache.
     pub uncached: Tokens,
     /// Sequences that decode there.
@@ -379,7 +379,7 @@ fn best_whole(settings: &ChooseSettings, scene: &Scene<'_>) -> Option<(usize, f6
         Whether::Predicted { stall, .. } => stall,
         Whether::Rules { .. } | Whether::Always => 0.0,
     };
-    let cost = |whole: &Whole| whole.cost + stall * f64::from(whole.decoding) * whole.prefill.0;
+    let cost = |whole: &Whole| whole.cost + stall * f64::from(whole.decoding) * whole.stalls.0;
     // Costs of policies that do not count in time are not compared with each other by what we add to them: their first is their choice.
     let look_at = if stall > 0.0 { scene.wholes.len() } else { 1 };
     let costs = scene.wholes.iter().take(look_at).enumerate();
