@@ -213,7 +213,7 @@ pub struct Demo {
 }
 
 impl Config {
-    /// What holds for workers that do not say it themselves.
+    /// What holds for workers that do not say it themselves; who can do without events asks for [`WorkerDefaults::learning`].
     pub fn worker_defaults(&self) -> WorkerDefaults {
         WorkerDefaults {
             model: self.model.clone(),

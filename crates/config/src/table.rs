@@ -64,7 +64,8 @@ knobs! {
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
     HashSeed = "hash.seed", "public", Kind::Seed;
 
-    /// Where knowledge of the engines' caches comes from. A worker can have another.
+    /// Where knowledge of the engines' caches comes from. A worker can have another. Unless `events` is written down, a worker of `homing serve`
+    /// that nobody said a source of events of is `approximate` until it tells one itself.
     CacheView = "index.cache-view", "events", Kind::Choice(CacheView::CHOICES);
 
     /// How many distinct blocks one index keeps. When it is full, leaves are forgotten, and the ranks that held them are
