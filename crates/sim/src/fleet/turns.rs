@@ -76,7 +76,8 @@ impl<I: Traffic> World<I> {
         let its = (call.class, call.tenant);
         let mut waits: BTreeMap<(usize, Tenant), u32> = BTreeMap::new();
         for other in self.calls.values().filter(|other| other.router == router) {
-            if matches!(other.stage, Stage::Waits(_)) {
+            // Who failed somewhere before cannot go everywhere, and so misses turns that others take.
+            if matches!(other.stage, Stage::Waits(_)) && other.tried.is_empty() {
                 *waits.entry((other.class, other.tenant)).or_default() += 1;
             }
         }
