@@ -43,6 +43,7 @@ pub mod secret;
 pub mod security;
 pub mod serve;
 pub mod table;
+mod values;
 pub mod words;
 pub mod worker;
 

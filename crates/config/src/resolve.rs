@@ -15,6 +15,7 @@ use crate::error::{Problem, Rejected, Shown};
 use crate::file;
 use crate::knob::{Knob, Refusal, Value};
 use crate::table::KnobId;
+use crate::values::Values;
 use crate::worker::across::Workers;
 use crate::worker::draft::Draft;
 use crate::worker::written::Written;
@@ -128,7 +129,7 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
     if !problems.is_empty() {
         return Err(Rejected { problems });
     }
-    let mut config = Config::build(|id| settings[id as usize].value.clone());
+    let mut config = Config::build(&Values::new(&|id: KnobId| settings[id as usize].value.clone()));
     let broken = CHECKS.iter().filter(|check| !(check.holds)(&config));
     problems.extend(broken.map(|check| Problem::Disagree {
         left: Box::new(settings[check.left as usize].clone()),

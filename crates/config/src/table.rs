@@ -441,6 +441,13 @@ knobs! {
     /// When two workers serve a request where there are prefill workers.
     DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
 
+    /// With `predicted`: what it weighs that those who generate on a worker wait while it computes a prompt, in times of the prompt's time for each of
+    /// them. More sends more prompts to prefill workers: shorter gaps and later first tokens.
+    DisaggStall = "disagg.stall", "0.1", Kind::Ratio(0.0..=100.0);
+
+    /// With `predicted`: by which share two workers have to be better than one.
+    DisaggMargin = "disagg.margin", "0.02", Kind::Ratio(0.0..=10.0);
+
     /// With `rules`: fewer tokens than this are computed by the decode worker, if they are also a small share of the prompt.
     DisaggUncachedTokens = "disagg.uncached-tokens", "2048", Kind::Count(Unit::Tokens, 0..=1 << 24);
 

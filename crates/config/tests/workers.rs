@@ -309,13 +309,22 @@ fn whoever_says_events_means_them() {
     };
     rejected(
         &said(flags(&["http://a,events=tcp://a:5557", "http://b"])),
-        &expect!["worker 2 (http://b), from flag --worker: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"],
+        &expect![
+            "worker 2 (http://b), from flag --worker: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
     );
     rejected(
         &file("[index]\ncache-view = \"events\"\n[[worker]]\nurl = \"http://b\""),
-        &expect!["worker 1 (http://b), from file homing.toml: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"],
+        &expect![
+            "worker 1 (http://b), from file homing.toml: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
     );
-    rejected(&flags(&["http://b,cache-view=events"]), &expect!["worker 1 (http://b), from flag --worker: `cache-view` is `events`, which needs `events` or `agent`; or say `cache-view=approximate`"]);
+    rejected(
+        &flags(&["http://b,cache-view=events"]),
+        &expect![
+            "worker 1 (http://b), from flag --worker: `cache-view` is `events`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
+    );
     let other = Inputs {
         flags: vec![(KnobId::CacheView, "none".to_owned())],
         ..flags(&["http://b"])
