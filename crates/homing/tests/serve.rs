@@ -176,11 +176,11 @@ fn only_worker(gateway: &Running) -> Value {
 fn of_a_worker_nothing_but_its_address_needs_to_be_said() {
     let silent = mock(&["--events", "none", "--replay", "none"]);
     let guessed = only_worker(&serve(&[&silent], &[]));
-    assert_eq!(guessed["ranks"][0]["view"], "none", "{guessed}");
+    assert_eq!(guessed["ranks"][0]["view"], "guess", "{guessed}");
     // This one tells where its events are.
     let telling = mock(&["--dialect", "sglang", "--events", "tcp://127.0.0.1:0"]);
     let heard = only_worker(&serve(&[&telling], &[]));
-    assert_ne!(heard["ranks"][0]["view"], "none", "{heard}");
+    assert_ne!(heard["ranks"][0]["view"], "guess", "{heard}");
     assert!(
         heard["remarks"].to_string().contains("it publishes events at"),
         "{heard}"
