@@ -1,5 +1,6 @@
 //! Where are LoRA adapters put, and how fast?
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::choices::AdapterMethod;
@@ -11,6 +12,8 @@ use crate::values::Values;
 pub struct AdapterLimits {
     /// How they are given to workers.
     pub method: AdapterMethod,
+    /// Where those that operators told of are kept over a restart, if they are.
+    pub catalogue: Option<PathBuf>,
     /// Slots of a rank whose engine does not say it.
     pub slots: u32,
     /// How often it is worked out where they should be.
@@ -41,6 +44,7 @@ impl AdapterLimits {
     pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
             method: of.choice(AdapterMethod::ALL, KnobId::AdaptersMethod),
+            catalogue: of.file(KnobId::AdaptersCatalogue),
             slots: of.small(KnobId::AdaptersSlots),
             round: of.time(KnobId::AdaptersRound),
             window: of.time(KnobId::AdaptersWindow),

@@ -485,6 +485,10 @@ knobs! {
     /// How adapters are given to workers.
     AdaptersMethod = "adapters.method", "rendezvous", Kind::Choice(AdapterMethod::CHOICES);
 
+    /// The file in which adapters that operators told of are kept over a restart, where they are managed (`serve.adapters`). It is made if it is not
+    /// there. Without one they must be told of again, but for those that engines have.
+    AdaptersCatalogue = "adapters.catalogue", "none", Kind::File;
+
     /// How many adapters a rank takes whose engine does not say it.
     AdaptersSlots = "adapters.slots", "4", Kind::Count(Unit::Number, 0..=4096);
 

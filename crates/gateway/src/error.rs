@@ -11,6 +11,7 @@ use homing_scheduler::policy::PolicyError;
 use homing_tls::TlsError;
 use thiserror::Error;
 
+use crate::adapters::CatalogueError;
 use crate::steward::StewardError;
 use crate::tokens::TokenizerError;
 
@@ -49,6 +50,14 @@ pub enum StartError {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// The adapters that were told of before cannot be had.
+    #[error("the catalogue of adapters {path} cannot be used (`adapters.catalogue`): {problem}")]
+    Catalogue {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: CatalogueError,
     },
     /// The collector of traces is none.
     #[error("{endpoint} (`trace.endpoint`) {why}")]

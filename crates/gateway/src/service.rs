@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::{Config, HttpUrl, Reader, Resolved, Scheme, Switch};
+use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
@@ -17,6 +17,7 @@ use homing_tls::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -79,6 +80,7 @@ impl Service {
         config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
+        let catalogue = catalogue(&config)?;
         let log = log(&config, &metrics)?;
         let (listener, address) = listen(serve.listen, "serve.listen")?;
         let (admin_listener, admin_address) = listen(serve.admin, "serve.admin")?;
@@ -130,6 +132,7 @@ impl Service {
             trust,
             spoken,
             orders,
+            catalogue,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -303,6 +306,19 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
         gateway.config.store(Arc::new(new));
         tracing::info!("the settings were read again");
     }
+}
+
+/// The adapters that operators told of before, where they are kept and can be managed.
+fn catalogue(config: &Config) -> Result<Option<(Catalogue, Entries)>, StartError> {
+    let path = config.adapters.catalogue.as_deref();
+    let Some(path) = path.filter(|_| config.serve.adapters == AdapterMode::Manage) else {
+        return Ok(None);
+    };
+    let opened = Catalogue::open(path).map_err(|problem| StartError::Catalogue {
+        path: path.to_path_buf(),
+        problem,
+    })?;
+    Ok(Some(opened))
 }
 
 fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, StartError> {

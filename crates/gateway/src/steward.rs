@@ -26,7 +26,7 @@ use homing_tls::Trust;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::adapters::{Order, Registered, ShelfConfig};
+use crate::adapters::{Catalogue, Entries, Order, ShelfConfig};
 use crate::checkup::Checkup;
 use crate::clock::Clock;
 use crate::lane::Lane;
@@ -57,7 +57,9 @@ pub(crate) struct Steward {
     /// How the adapters of a router are kept.
     shelves: ShelfConfig,
     /// Adapters that operators told us of, and those that they want to be gone.
-    pub(crate) registered: BTreeMap<AdapterName, Registered>,
+    pub(crate) registered: Entries,
+    /// Where the former are kept over a restart, if they are.
+    pub(crate) catalogue: Option<Catalogue>,
     pub(crate) withdrawn: BTreeSet<AdapterName>,
     orders: mpsc::Receiver<Order>,
     lanes: BTreeMap<Subject, Arc<Lane>>,
@@ -112,6 +114,8 @@ pub(crate) struct Begin {
     pub(crate) spoken: Outward,
     /// What operators order about adapters.
     pub(crate) orders: mpsc::Receiver<Order>,
+    /// What they ordered before this start, and where it is kept.
+    pub(crate) catalogue: Option<(Catalogue, Entries)>,
 }
 
 impl Steward {
@@ -127,12 +131,15 @@ impl Steward {
             trust,
             spoken,
             orders,
+            catalogue,
         } = begin;
+        let (catalogue, registered) = catalogue.unzip();
         let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
         let shelves = ShelfConfig::new(&config, spoken.client()?, Handle::current(), metrics.clone());
         Ok(Self {
             shelves,
-            registered: BTreeMap::new(),
+            registered: registered.unwrap_or_default(),
+            catalogue,
             withdrawn: BTreeSet::new(),
             orders,
             sources: Sources::new(&config, &metrics)?,
@@ -163,7 +170,7 @@ impl Steward {
                     None => break,
                 },
                 Some(notice) = notices.recv() => self.notice(notice).await,
-                Some(order) = self.orders.recv() => self.order(order),
+                Some(order) = self.orders.recv() => self.order(order).await,
                 Some(rank) = self.doubts.1.recv() => self.doubt(rank).await,
                 () = tokio::time::sleep_until(next) => {
                     let waiting = self.tick().await;
