@@ -240,6 +240,8 @@ pub enum Because {
     LittleToCompute,
     /// There is enough to compute.
     MuchToCompute,
+    /// Two serve whatever they can.
+    Always,
     /// Two are required.
     Required,
     /// The caller named a prefill worker.
@@ -268,6 +270,7 @@ impl Because {
             Self::WholeCostsLess => "one worker costs less",
             Self::LittleToCompute => "little to compute",
             Self::MuchToCompute => "much to compute",
+            Self::Always => "two wherever there are two",
             Self::Required => "two are required",
             Self::Named => "prefill worker named",
             Self::NobodyAlone => "nobody serves alone",
@@ -365,7 +368,8 @@ pub fn choose(settings: &ChooseSettings, scene: &Scene<'_>) -> Result<Choice, Re
             }
             Because::PairCostsLess
         }
-        (Whether::Rules { .. } | Whether::Always, Some(_)) => Because::MuchToCompute,
+        (Whether::Rules { .. }, Some(_)) => Because::MuchToCompute,
+        (Whether::Always, Some(_)) => Because::Always,
     };
     Ok(Choice {
         way: Way::Pair(found),

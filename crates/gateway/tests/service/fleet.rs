@@ -99,13 +99,7 @@ async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
     let written = |engines: &[&Engine], patience: &str| {
         let mut text = format!("[serve]\nfirst-token-timeout = \"{patience}\"\n");
         for engine in engines {
-            let table = [
-                "[[worker]]",
-                &format!("url = \"{}\"", engine.url()),
-                "model = \"tiny\"",
-                "cache-view = \"none\"\n",
-            ];
-            text.push_str(&table.join("\n"));
+            text.push_str(&format!("[[worker]]\nurl = \"{}\"\n", engine.url()));
         }
         std::fs::write(&path, text).unwrap();
     };
