@@ -105,12 +105,7 @@ impl Service {
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = RegistrationsConfig {
-            lease: config.discovery.lease,
-            longest: config.discovery.lease_most,
-            defaults: config.worker_defaults(),
-        };
-        let registrations = Registrations::new(registrations, &metrics);
+        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
@@ -252,13 +247,8 @@ fn sources(
         sources.push(Box::new(Static::new(config.workers.clone(), &resolved.workers_source)));
     }
     for place in &config.discover {
-        let dns = DnsConfig {
-            server: config.discovery.dns_server,
-            least: config.discovery.dns_least,
-            most: config.discovery.dns_most,
-            timeout: config.discovery.dns_timeout,
-        };
-        sources.push(Box::new(Dns::new(place, config.worker_defaults(), dns)));
+        let dns = Dns::new(place, config.worker_defaults(), DnsConfig::of(config));
+        sources.push(Box::new(dns));
     }
     sources.push(registrations.source());
     (sources, settings)
