@@ -23,9 +23,10 @@ pub struct PredictedTime {
     /// What a prompt takes beyond so many times the mean counts at the rank's own speed nevertheless: few are so long, and each of them
     /// would feel a slow rank for seconds.
     pub long: f64,
-    /// By which share predicted times to the first token are off: candidates that are no further from the best are as good.
+    /// By which share predicted times to the first token are off: where others decide too, candidates that are no further from the best
+    /// are as good.
     pub error: f64,
-    /// Gateways that decide with equal views; the more, the wider the choice.
+    /// Gateways that decide with equal views; the more, the wider the choice. One that decides alone sees each booking at once.
     pub gateways: u32,
 }
 
@@ -36,7 +37,7 @@ impl Default for PredictedTime {
             most_for_others: 4.0,
             fair: 3.0,
             long: 12.0,
-            error: 0.01,
+            error: 0.05,
             gateways: 1,
         }
     }
@@ -99,8 +100,8 @@ impl Policy for PredictedTime {
         let best = pick_within(scene, costs, costs.least())?;
         let of = predict(scene, best, scene.load.rank(best)?);
         // Gateways that see the same would all choose the same.
-        let wider = 1.0 + f64::from(self.gateways.max(1)).ln();
-        pick_within(scene, costs, costs.least() + of.first_token().0 * self.error * wider)
+        let width = self.error * f64::from(self.gateways.max(1)).ln();
+        pick_within(scene, costs, costs.least() + of.first_token().0 * width)
     }
 
     fn terms(&self, scene: &Scene<'_>, place: Place, terms: &mut Terms) {
