@@ -32,6 +32,7 @@
 mod answer;
 mod approximate;
 mod bits;
+mod blocks;
 mod bugs;
 mod chunk;
 mod config;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use homing_domain::{BlockKey, Tier};
 
 use crate::answer::Answer;
+use crate::blocks::key_word;
 use crate::chunk::prefetch;
 use crate::heap::Directory;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, UNUSED};
@@ -228,9 +229,9 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
     let reach = len.min(keys.len());
     let stored = heap
         .words(fields.blocks)
-        .and_then(|words| words.get(1..=reach))
+        .and_then(|words| words.get(..key_word(reach)))
         .ok_or(Moved)?;
-    let same = |offset: usize| stored[offset].load(Ordering::Relaxed) == keys[offset].0;
+    let same = |offset: usize| stored[key_word(offset)].load(Ordering::Relaxed) == keys[offset].0;
     // Where others left, this one may leave too.
     let usual = fields.shape.departure as usize;
     if (1..reach).contains(&usual) && same(usual - 1) && !same(usual) {
@@ -243,7 +244,7 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
     // not wait for each other as those of a bisection do; and the lines between are asked for meanwhile.
     if reach <= FEW {
         for offset in (0..reach).step_by(KEYS_PER_LINE) {
-            prefetch(&stored[offset]);
+            prefetch(&stored[key_word(offset)]);
             prefetch(&keys[offset]);
         }
     }

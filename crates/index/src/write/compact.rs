@@ -251,17 +251,6 @@ impl Index {
         self.runs.give_back(child);
     }
 
-    fn append_blocks(&mut self, from: Addr, to: Addr, start: usize, count: usize) {
-        let room = |addr: Addr| super::structure::room_of(self.heap.header(addr).words);
-        let (from_room, to_room) = (room(from), room(to));
-        for (from_start, to_start) in [(1, 1 + start), (1 + from_room, 1 + to_room + start)] {
-            let from = &self.heap.words(from)[from_start..from_start + count];
-            for (from, to) in from.iter().zip(&self.heap.words(to)[to_start..]) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
-    }
-
     fn adopt_kids(&mut self, run: RunId, child: RunId, shift: u16) {
         let first = self.runs.meta(child).first_kid;
         let mut kid = first;
