@@ -81,7 +81,10 @@ impl<'a> Blocks<'a> {
         for (from, to) in self.words[words.clone()].iter().zip(&to.words[words]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        to.put(whole, (whole..count).map(|offset| (self.key(offset), self.label(offset))));
+        to.put(
+            whole,
+            (whole..count).map(|offset| (self.key(offset), self.label(offset))),
+        );
     }
 }
 

@@ -235,7 +235,8 @@ impl Heap {
         part.live += wanted - end;
         self.used += u64::from(taken);
         self.live += u64::from(wanted - end);
-        self.word(addr).store(Header { words, ..header }.encode(), Ordering::Relaxed);
+        self.word(addr)
+            .store(Header { words, ..header }.encode(), Ordering::Relaxed);
         true
     }
 
@@ -250,7 +251,8 @@ impl Heap {
         part.free_from(offset + words, offset + header.words);
         part.live -= header.words - words;
         self.live -= u64::from(header.words - words);
-        self.word(addr).store(Header { words, ..header }.encode(), Ordering::Relaxed);
+        self.word(addr)
+            .store(Header { words, ..header }.encode(), Ordering::Relaxed);
     }
 
     /// Says that an extent has another owner now.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets of a segment.
 #[cfg(not(any(shuttle, loom)))]
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 512;
 /// Few, because every word is expensive under the schedule explorer.
 #[cfg(any(shuttle, loom))]
 const BUCKETS: usize = 2;
@@ -23,12 +23,12 @@ pub(crate) const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
 /// Two halves that together hold less are joined.
 pub(crate) const JOIN_BELOW: u64 = (SLOTS / 2) as u64;
 /// The directory is indexed by at most so many bits: as many as a slot has.
-pub(crate) const MAX_DEPTH: u32 = 18;
+pub(crate) const MAX_DEPTH: u32 = 17;
 
 /// A slot is, from the lowest bit, a value, the home bucket and the top bits of the hash.
 const VALUE_BITS: u32 = 38;
 pub(crate) const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
-const HOME_BITS: u32 = 8;
+const HOME_BITS: u32 = 9;
 
 /// A control word has a byte per slot: 0 if it is free, else the top bit and seven bits of the hash. Its last byte
 /// counts the entries that passed.
@@ -97,6 +97,14 @@ fn first(bits: u64) -> usize {
     bits.trailing_zeros() as usize / 8 % WIDTH
 }
 
+/// Puts a value into the first free slot of a bucket with this control word.
+#[inline]
+fn put(bucket: &Bucket, control: u64, way: Way, value: u64) {
+    let place = first(free(control));
+    bucket[1 + place].store(way.upper | value, Ordering::Release);
+    bucket[0].store(control | way.control << (8 * place), Ordering::Release);
+}
+
 impl Segment {
     #[inline]
     pub(crate) fn bucket(&self, index: usize) -> &Bucket {
@@ -129,6 +137,30 @@ impl Segment {
     /// Puts a value into the first free slot on its way.
     #[inline]
     pub(crate) fn insert(&self, way: Way, value: u64) {
+        let bucket = self.bucket(way.home);
+        let control = bucket[0].load(Ordering::Relaxed);
+        if free(control) == 0 {
+            self.insert_further(way, value);
+        } else {
+            put(bucket, control, way, value);
+        }
+    }
+
+    /// Puts a value into its home bucket and says so, if there is room and nothing on its way that looks alike.
+    #[inline]
+    pub(crate) fn insert_alone(&self, way: Way, value: u64) -> bool {
+        let bucket = self.bucket(way.home);
+        let control = bucket[0].load(Ordering::Relaxed);
+        let is_alone = control & PASSED_MASK == 0 && alike(control, way.control) == 0 && free(control) != 0;
+        if is_alone {
+            put(bucket, control, way, value);
+        }
+        is_alone
+    }
+
+    /// As [`Segment::insert`], when the home bucket is full.
+    #[cold]
+    fn insert_further(&self, way: Way, value: u64) {
         let (mut passed, mut control) = (0, self.bucket(way.home)[0].load(Ordering::Relaxed));
         while free(control) == 0 {
             passed += 1;
@@ -143,9 +175,7 @@ impl Segment {
                 control.store(word + (1 << PASSED_SHIFT), Ordering::Release);
             }
         }
-        let (bucket, place) = (self.bucket(way.home + passed), first(free(control)));
-        bucket[1 + place].store(way.upper | value, Ordering::Release);
-        bucket[0].store(control | way.control << (8 * place), Ordering::Release);
+        put(self.bucket(way.home + passed), control, way, value);
     }
 
     #[inline]

@@ -132,10 +132,10 @@ impl Table {
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, value: u64) {
         debug_assert!(value <= VALUE_MASK);
-        let mut note = self.note(hash);
+        let mut note = self.segment(hash).number as usize;
         while self.notes[note].used >= SPLIT_ABOVE && self.notes[note].depth < MAX_DEPTH {
             self.split(directory_index(hash, self.depth));
-            note = self.note(hash);
+            note = self.segment(hash).number as usize;
         }
         self.segment(hash).insert(Way::of(hash), value);
         self.notes[note].used += 1;
@@ -145,23 +145,25 @@ impl Table {
     /// Adds a value, and says whether there is another with the same hash that `is_alike` accepts.
     #[inline]
     pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, is_alike: impl FnMut(u64) -> bool) -> bool {
-        let noted = self.segment(hash).search(Way::of(hash), is_alike).is_some();
+        let (segment, way) = (&self.directory[directory_index(hash, self.depth)], Way::of(hash));
+        let note = &mut self.notes[segment.number as usize];
+        if note.used < SPLIT_ABOVE && segment.insert_alone(way, value) {
+            note.used += 1;
+            self.entries += 1;
+            return false;
+        }
+        let noted = segment.search(way, is_alike).is_some();
         self.insert(hash, value);
         noted
-    }
-
-    #[inline]
-    fn note(&self, hash: u64) -> usize {
-        self.segment(hash).number as usize
     }
 
     /// Takes this very value out. Says whether it was there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, value: u64) -> bool {
-        let found = self.segment(hash).remove(Way::of(hash), value);
+        let segment = &self.directory[directory_index(hash, self.depth)];
+        let found = segment.remove(Way::of(hash), value);
         if found {
-            let note = self.note(hash);
-            self.notes[note].used -= 1;
+            self.notes[segment.number as usize].used -= 1;
             self.entries -= 1;
         }
         found

@@ -7,17 +7,14 @@
 
 use homing_domain::{BlockKey, Label, StoredBlock};
 
+use super::ahead::Ahead;
 use super::{Place, Stretch};
 use crate::blocks::{Blocks, regroup, room_of, words_of};
 use crate::bugs::planted;
 use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Runs, Shape};
-use crate::slots::label_hash;
 use crate::sync::Ordering;
-
-/// How many labels ahead their buckets are asked for.
-pub(crate) const AHEAD: usize = 32;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
@@ -63,6 +60,7 @@ impl Index {
         let keys = std::mem::take(&mut self.work.keys);
         let mut stretches = std::mem::take(&mut self.work.stretches);
         stretches.clear();
+        self.work.known = 0;
         self.work.pinned.extend(parent.map(|place| place.run));
         let mut at = parent.map(|place| (place.run, place.offset as usize + 1));
         let (mut done, mut new) = (0, 0);
@@ -73,6 +71,7 @@ impl Index {
                 if offset == 0 && self.runs.meta(run).dangling {
                     self.link(run, at);
                 }
+                self.work.known = stretches.len() + 1;
                 Stretch {
                     run,
                     from: offset as u16,
@@ -364,17 +363,10 @@ impl Index {
     /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let blocks = &blocks[..(stretch.to - stretch.from) as usize];
-        let mut hashes = [0; AHEAD];
-        for (hash, block) in hashes.iter_mut().zip(blocks) {
-            *hash = label_hash(block.label);
-            self.labels.prefetch(*hash);
-        }
+        let label = |index: usize| blocks.get(index).map(|block| block.label);
+        let mut ahead = Ahead::new(&self.labels, label);
         for (index, block) in blocks.iter().enumerate() {
-            let hash = hashes[index % AHEAD];
-            if let Some(later) = blocks.get(index + AHEAD) {
-                hashes[index % AHEAD] = label_hash(later.label);
-                self.labels.prefetch(hashes[index % AHEAD]);
-            }
+            let hash = ahead.turn(&self.labels, index, label);
             let place = Place {
                 run: stretch.run,
                 offset: stretch.from + index as u16,

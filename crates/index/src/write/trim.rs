@@ -4,7 +4,8 @@
 use homing_domain::Label;
 
 use super::Place;
-use super::structure::{AHEAD, blocks_in};
+use super::ahead::Ahead;
+use super::structure::blocks_in;
 use crate::index::Index;
 use crate::record::RunId;
 use crate::slots::label_hash;
@@ -70,19 +71,10 @@ impl Index {
         let blocks = blocks_in(heap, runs.record(run).blocks());
         let count = end - start;
         let label = |index: usize| (index < count).then(|| Label::new(blocks.label(start + index)));
-        let mut hashes = [0; AHEAD];
-        for (hash, early) in hashes.iter_mut().zip((0..AHEAD).filter_map(label)) {
-            *hash = label_hash(early);
-            self.labels.prefetch(*hash);
-        }
+        let mut ahead = Ahead::new(&self.labels, label);
         let mut ambiguous = Vec::new();
         for index in 0..count {
-            let hash = hashes[index % AHEAD];
-            if let Some(later) = label(index + AHEAD) {
-                hashes[index % AHEAD] = label_hash(later);
-                self.labels.prefetch(hashes[index % AHEAD]);
-            }
-            let Some(label) = label(index) else { break };
+            let hash = ahead.turn(&self.labels, index, label);
             let found = self.labels.remove(
                 hash,
                 Place {
@@ -92,8 +84,8 @@ impl Index {
                 .encode(),
             );
             debug_assert!(found, "every block of a run has its label in the table");
-            if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
-                ambiguous.push(label);
+            if !self.ambiguous.is_empty() {
+                ambiguous.extend(label(index).filter(|label| self.ambiguous.contains(label)));
             }
         }
         for label in ambiguous {
