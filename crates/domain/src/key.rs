@@ -209,9 +209,14 @@ impl KeyHasher {
 
     /// Appends the keys of the prompt's full blocks to `keys`.
     pub fn keys(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
+        self.keys_asking(prompt, keys, |_| {});
+    }
+
+    /// The same for tokens that may lie far away in memory: `soon` is told of a token in each cache line some way before
+    /// it is read, and may ask for the line.
+    pub fn keys_asking(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>, soon: impl Fn(&u32)) {
         let size = prompt.block_size.get() as usize;
         let blocks = prompt.full_blocks().0 as usize;
-        keys.reserve(blocks);
         let every = self.with_adapter(prompt.adapter);
         let first = self.with_salt(every, prompt.salt);
         if blocks == 0 {
@@ -220,24 +225,50 @@ impl KeyHasher {
         if prompt.media.is_empty() && prompt.window == Window::Plain {
             let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
             let parent = self.child(self.root, self.tokens_in(first, head));
+            let start = keys.len() + 1;
             keys.push(parent);
+            keys.resize(start + blocks - 1, parent);
+            let keys = &mut keys[start..];
             match size {
-                16 => self.chain::<16>(every, parent, rest, keys),
-                32 => self.chain::<32>(every, parent, rest, keys),
-                64 => self.chain::<64>(every, parent, rest, keys),
+                16 => self.chain::<16>(every, parent, rest, keys, soon),
+                32 => self.chain::<32>(every, parent, rest, keys, soon),
+                64 => self.chain::<64>(every, parent, rest, keys, soon),
                 _ => self.chain_any(every, parent, rest.chunks_exact(size), keys),
             }
         } else {
+            keys.reserve(blocks);
             self.keys_with_extras(prompt, every, first, keys);
         }
     }
 
-    fn chain<const SIZE: usize>(&self, context: u64, mut parent: BlockKey, tokens: &[u32], keys: &mut Vec<BlockKey>) {
+    /// Contents of a few blocks at a time, which do not wait for each other, and then their keys, which do.
+    #[inline]
+    fn chain<const SIZE: usize>(
+        &self,
+        context: u64,
+        mut parent: BlockKey,
+        tokens: &[u32],
+        keys: &mut [BlockKey],
+        soon: impl Fn(&u32),
+    ) {
         let (blocks, _) = tokens.as_chunks::<SIZE>();
-        keys.extend(blocks.iter().map(|block| {
-            parent = self.child(parent, self.tokens_in(context, block));
-            parent
-        }));
+        let (groups, rest) = blocks.as_chunks::<BLOCKS_AT_ONCE>();
+        let (group_keys, rest_keys) = keys.as_chunks_mut::<BLOCKS_AT_ONCE>();
+        let groups_ahead = LINES_AHEAD * TOKENS_PER_LINE / (SIZE * BLOCKS_AT_ONCE);
+        for group in groups.iter().take(groups_ahead) {
+            group.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
+        }
+        for (number, (keys, group)) in group_keys.iter_mut().zip(groups).enumerate() {
+            if let Some(later) = groups.get(number + groups_ahead) {
+                later.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
+            }
+            let contents = group.each_ref().map(|block| self.tokens_in(context, block));
+            for (key, content) in keys.iter_mut().zip(contents) {
+                parent = self.child(parent, content);
+                *key = parent;
+            }
+        }
+        self.chain_any(context, parent, rest.iter().map(<[u32; SIZE]>::as_slice), rest_keys);
     }
 
     fn chain_any<'t>(
@@ -245,12 +276,12 @@ impl KeyHasher {
         context: u64,
         mut parent: BlockKey,
         blocks: impl Iterator<Item = &'t [u32]>,
-        keys: &mut Vec<BlockKey>,
+        keys: &mut [BlockKey],
     ) {
-        keys.extend(blocks.map(|block| {
+        for (key, block) in keys.iter_mut().zip(blocks) {
             parent = self.child(parent, self.tokens_in(context, block));
-            parent
-        }));
+            *key = parent;
+        }
     }
 
     fn keys_with_extras(&self, prompt: &Prompt<'_>, every: u64, first: u64, keys: &mut Vec<BlockKey>) {
@@ -341,6 +372,11 @@ impl KeyHasher {
 
 /// Tokens that are hashed together.
 const GROUP: usize = 16;
+/// Blocks whose contents are hashed before their keys are chained.
+const BLOCKS_AT_ONCE: usize = 4;
+/// Tokens in a cache line, and how many lines before their turn they are told of.
+const TOKENS_PER_LINE: usize = 16;
+const LINES_AHEAD: usize = 32;
 const FIELD_ADAPTER: u64 = 1;
 const FIELD_SALT: u64 = 2;
 const FIELD_MEDIA: u64 = 3;
@@ -559,6 +595,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_line_is_told_of_once_before_it_is_read() {
+        for (block, blocks) in [(16, 41), (32, 100), (64, 30), (16, 1), (16, 4)] {
+            let tokens: Vec<u32> = (0..block * blocks).collect();
+            let prompt = Prompt::text(&tokens, size(block));
+            let told = std::cell::RefCell::new(Vec::new());
+            let mut keys = Vec::new();
+            hasher().keys_asking(&prompt, &mut keys, |token| told.borrow_mut().push(*token));
+            assert_eq!(keys, keys_of(&prompt));
+            // The first block is read at once, and so are the last few.
+            let in_groups = (blocks - 1) / 4 * 4 * block;
+            let expected: Vec<u32> = (block..block + in_groups).step_by(16).collect();
+            assert_eq!(told.into_inner(), expected, "{blocks} blocks of {block}");
+        }
+    }
+
     proptest! {
         #[test]
         fn content_comes_back_out_of_a_key(seed: u128, parent: u64, content: u64) {
@@ -569,8 +621,8 @@ mod tests {
 
         #[test]
         fn queries_and_events_name_blocks_alike(
-            tokens in prop::collection::vec(any::<u32>(), 0..200),
-            block in 1_u32..40,
+            tokens in prop::collection::vec(any::<u32>(), 0..900),
+            block in prop_oneof![1_u32..40, Just(16), Just(32), Just(64)],
             ahead: bool,
             adapter in prop::option::of("[a-c]{0,2}"),
             salt in prop::option::of("[a-c]{0,2}"),

@@ -62,6 +62,6 @@ pub use bugs::Bug;
 pub use config::{Copies, IndexConfig};
 pub use heat::Heat;
 pub use index::{Applied, Index, IndexError, Pending, RankStats, RemoveOutcome, Stats, StoreOutcome};
-pub use lookup::Reader;
+pub use lookup::{Reader, keys_of};
 pub use slots::Slot;
 pub use write::list::Listing;

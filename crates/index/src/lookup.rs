@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use homing_domain::{BlockKey, Tier};
+use homing_domain::{BlockKey, KeyHasher, Prompt, Tier};
 
 use crate::answer::Answer;
 use crate::blocks::key_word;
@@ -34,6 +34,11 @@ const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
 /// Of so many stored keys all lines are asked for before they are searched.
 const FEW: usize = 256;
+
+/// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
+pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
+    hasher.keys_asking(prompt, keys, prefetch);
+}
 
 /// What the writer and the readers share.
 #[derive(Debug)]
