@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets of a segment.
 #[cfg(not(any(shuttle, loom)))]
-const BUCKETS: usize = 512;
+const BUCKETS: usize = 256;
 /// Few, because every word is expensive under the schedule explorer.
 #[cfg(any(shuttle, loom))]
 const BUCKETS: usize = 2;
@@ -20,15 +20,17 @@ const WIDTH: usize = 7;
 pub(crate) const SLOTS: usize = BUCKETS * WIDTH;
 /// A segment that holds more is split.
 pub(crate) const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
+/// One that holds so many is split at once, whatever that takes.
+pub(crate) const MUST_SPLIT: u64 = (SLOTS * 95 / 100) as u64;
 /// Two halves that together hold less are joined.
 pub(crate) const JOIN_BELOW: u64 = (SLOTS / 2) as u64;
 /// The directory is indexed by at most so many bits: as many as a slot has.
-pub(crate) const MAX_DEPTH: u32 = 17;
+pub(crate) const MAX_DEPTH: u32 = 18;
 
 /// A slot is, from the lowest bit, a value, the home bucket and the top bits of the hash.
 const VALUE_BITS: u32 = 38;
 pub(crate) const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
-const HOME_BITS: u32 = 9;
+const HOME_BITS: u32 = 8;
 
 /// A control word has a byte per slot: 0 if it is free, else the top bit and seven bits of the hash. Its last byte
 /// counts the entries that passed.
