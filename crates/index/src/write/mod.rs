@@ -9,6 +9,7 @@
 //! truth is in their details; it is changed block by block and then published ([`general`]).
 
 pub(crate) mod ahead;
+pub(crate) mod clear;
 pub(crate) mod compact;
 pub(crate) mod coverage;
 pub(crate) mod evict;
