@@ -79,6 +79,7 @@ impl Pair {
             orphans_per_rank: script.orphans,
             max_ranks: 300,
             bug,
+            small_pieces: true,
             ..IndexConfig::new(hasher)
         };
         let mut index = Index::new(config);

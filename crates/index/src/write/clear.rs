@@ -13,8 +13,6 @@ use crate::index::Index;
 use crate::record::RunId;
 use crate::slots::Slot;
 
-/// Work of the piece that is done at once. Little in tests, so that they see what is between the pieces.
-const FIRST_PIECE: u32 = if cfg!(any(test, feature = "testing")) { 1 } else { 300 };
 /// Runs that are passed for one unit of work.
 const RUNS_PER_UNIT: u32 = 4;
 
@@ -39,7 +37,7 @@ impl Index {
         self.settle_clears(slot);
         self.slots.info_mut(slot).orphans.retain(|holding| holding.tier != tier);
         self.clearings.push(Clearing { slot, tier, at: 1 });
-        self.clear_piece(self.clearings.len() - 1, FIRST_PIECE);
+        self.clear_piece(self.clearings.len() - 1, self.config.first_piece());
     }
 
     /// Ends what is being cleared of a slot.
