@@ -4,7 +4,9 @@ A step's time is taken to be
 
     fixed + per token computed + per pair of a prompt's token and one before it + per sequence + per token of context read
 
-which are the parts of a profile file (docs/engine-model.md), each a straight line. The coefficients, none below zero, and the
+which are the parts of a profile file (docs/engine-model.md), each a straight line, but that steps of a few tokens, which are most
+of those that only generate, have a time of their own: small matrices are multiplied by other code, and on a CPU three rows take less
+time than two. The coefficients, none of the straight lines below zero, and the
 time that a request spends outside of steps (HTTP, the way to the engine's process and back) are fitted together by least squares to
 
 - the time between two steps of loaded runs, where some sequence was in both, so that the engine did not idle between them;
@@ -20,10 +22,13 @@ BLOCK = 32
 # Tokens of one step come one after the other; a second token of one request is the next step, and so is a gap of this share of
 # the time between two tokens of a request that is alone.
 GAP = 0.4
-TERMS = ("fixed", "per_token", "per_pair", "per_sequence", "per_context_token", "outside_of_steps")
+LINES = ("fixed", "per_token", "per_pair", "per_sequence", "per_context_token", "outside_of_steps")
+# What steps of exactly so many tokens take beyond the lines, or less; from the last to twice as many tokens it fades.
+FEW = (1, 2, 3, 4, 5, 6, 7, 8)
+TERMS = (*LINES, *(f"with_{tokens}_tokens" for tokens in FEW))
 # What the replay adds to each step of a profile, and to a first token for the way to a worker and back.
 REPLAY_OVERHEAD_MS, REPLAY_WAY_MS = 1.0, 1.0
-LENGTHS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+LENGTHS = (*FEW, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 
 def between_tokens(alone):
@@ -44,11 +49,18 @@ def steps(run, gap):
     return found
 
 
-def terms(prefills, contexts):
-    """The parts of a step that computes `prefills` of (new, cached) tokens and generates behind `contexts`."""
+def few(tokens):
+    """How much each number of `FEW` counts for a step of so many tokens."""
+    fading = max(0.0, 2 - tokens / FEW[-1]) if tokens > FEW[-1] else 0.0
+    return [1.0 if tokens == one else fading * (one == FEW[-1]) for one in FEW]
+
+
+def terms(prefills, contexts, outside=0.0):
+    """The parts of a step that computes `prefills` of (new, cached) tokens and generates behind `contexts`, and of what is outside."""
     new = sum(one for one, _ in prefills)
     pairs = sum(one * (cached + one / 2) for one, cached in prefills)
-    return [1.0, new + len(contexts), pairs, len(prefills) + len(contexts), sum(contexts)]
+    tokens = new + len(contexts)
+    return [1.0, tokens, pairs, len(prefills) + len(contexts), sum(contexts), outside, *few(tokens)]
 
 
 def steps_of(run, gap):
@@ -59,7 +71,7 @@ def steps_of(run, gap):
             continue
         prefills = [(run[one]["new"], run[one]["cached"]) for one, place in members.items() if place == 0]
         contexts = [run[one]["prompt"] + place for one, place in members.items() if place > 0]
-        seen.append((terms(prefills, contexts) + [0.0], (ended - before) * 1e3))
+        seen.append((terms(prefills, contexts), (ended - before) * 1e3))
     return seen
 
 
@@ -68,9 +80,9 @@ def rows(loaded, alone):
     gap = GAP * between_tokens(alone)
     seen = [row for run in loaded for row in steps_of(run, gap)]
     for one in alone:
-        seen.append((terms([(one["new"], one["cached"])], []) + [1.0], (one["came"][0] - one["sent"]) * 1e3))
+        seen.append((terms([(one["new"], one["cached"])], [], 1.0), (one["came"][0] - one["sent"]) * 1e3))
         for place, (before, ended) in enumerate(zip(one["came"], one["came"][1:]), 1):
-            seen.append((terms([], [one["prompt"] + place]) + [0.0], (ended - before) * 1e3))
+            seen.append((terms([], [one["prompt"] + place]), (ended - before) * 1e3))
     return seen
 
 
@@ -80,13 +92,14 @@ def fit(loaded, alone):
     used = list(range(len(TERMS)))
     while True:
         solved = least_squares([([parts[place] for place in used], time) for parts, time in seen])
-        worst = min(range(len(used)), key=solved.__getitem__)
+        lines = [place for place, term in enumerate(used) if term < len(LINES)]
+        worst = min(lines, key=solved.__getitem__)
         if solved[worst] >= 0:
             break
         del used[worst]
     coefficients = dict.fromkeys(TERMS, 0.0)
     coefficients.update({TERMS[place]: value for place, value in zip(used, solved)})
-    of_steps = [(parts, time) for parts, time in seen if parts[-1] == 0]
+    of_steps = [(parts, time) for parts, time in seen if parts[LINES.index("outside_of_steps")] == 0]
     relative = [time / _predicted(parts, coefficients) - 1 for parts, time in of_steps]
     return coefficients, {
         "steps": len(of_steps),
@@ -134,6 +147,7 @@ def profile(coefficients):
     nothing = 1e-6
     fixed = max(coefficients["fixed"] - REPLAY_OVERHEAD_MS, nothing)
     pair, context = coefficients["per_pair"], coefficients["per_context_token"]
+    dense = lambda tokens: coefficients["per_token"] * tokens + coefficients.get(f"with_{tokens}_tokens", 0.0)
     decode = [
         {"sequences": sequences, "context": length, "ms": max(context * sequences * length, nothing)}
         for sequences in (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -144,7 +158,7 @@ def profile(coefficients):
         "shape": {"layers": 1, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 151_936},
         "dtype": "bf16",
         "gpu": "CPU",
-        "dense": [{"tokens": length, "ms": fixed + coefficients["per_token"] * length} for length in LENGTHS],
+        "dense": [{"tokens": length, "ms": max(fixed + dense(length), nothing)} for length in LENGTHS],
         "prefill_attention": [
             {"new_tokens": new, "cached_tokens": cached, "ms": max(pair * new * (cached + new / 2), nothing)}
             for new in LENGTHS

@@ -204,15 +204,17 @@ class Fitting(unittest.TestCase):
     """A profile is found again from what an engine of that profile would show."""
 
     def test_coefficients_are_found_again(self):
-        wanted = dict(zip(fitting.TERMS, (12.0, 0.05, 1e-5, 0.8, 2e-4, 9.0)))
-        step = lambda parts: sum(part * value for part, value in zip(parts, wanted.values())) / 1e3
+        wanted = dict(zip(fitting.LINES, (12.0, 0.05, 1e-5, 0.8, 2e-4, 9.0)))
+        # No more than two generate where no prompt is computed, so that nothing is seen of steps of three tokens.
+        wanted |= {"with_1_tokens": -0.7, "with_2_tokens": 1.5}
+        step = lambda parts: sum(part * wanted.get(name, 0.0) for part, name in zip(parts, fitting.TERMS)) / 1e3
         run, now = [], 0.0
         for number in range(40):
             # The next request comes while the last one still generates.
             new, cached = 40 + 37 * (number * 7 % 11), 32 * (number % 3)
             run.append({"new": new, "cached": cached, "prompt": new + cached, "came": []})
             for place in range(6):
-                members = [one for one in run[-2:] if len(one["came"]) < 9]
+                members = [one for one in run[-2 - number % 2 :] if len(one["came"]) < 13]
                 prefills = [(one["new"], one["cached"]) for one in members if not one["came"]]
                 contexts = [one["prompt"] + len(one["came"]) for one in members if one["came"]]
                 now += step(fitting.terms(prefills, contexts))
@@ -227,12 +229,18 @@ class Fitting(unittest.TestCase):
         for name, value in wanted.items():
             self.assertAlmostEqual(found[name] / value, 1.0, places=5, msg=name)
         self.assertLess(quality["median_error"], 1e-6)
+        dense = {row["tokens"]: row["ms"] for row in fitting.profile(found)["dense"]}
+        self.assertAlmostEqual(dense[2] - dense[1], 0.05 + 1.5 + 0.7, places=5)
+        self.assertAlmostEqual(dense[64] - dense[32], 0.05 * 32, places=5)
 
-    def test_no_coefficient_is_negative(self):
+    def test_steps_of_more_tokens_come_back_to_the_line(self):
+        self.assertEqual([fitting.few(tokens)[-1] for tokens in (7, 8, 12, 16, 400)], [0.0, 1.0, 0.5, 0.0, 0.0])
+
+    def test_no_line_falls(self):
         came = [0.1 * place for place in range(1, 9)]
         faster = [{"new": 10 + 200 * one, "cached": 0, "prompt": 10, "sent": 0.0, "came": [0.5 - 0.01 * one]} for one in range(9)]
         found, _ = fitting.fit([], faster + [{"new": 5, "cached": 0, "prompt": 5, "sent": 0.0, "came": came}])
-        self.assertTrue(all(value >= 0 for value in found.values()), found)
+        self.assertTrue(all(found[name] >= 0 for name in fitting.LINES), found)
 
 
 def leading(left, right, size):

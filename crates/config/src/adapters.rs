@@ -1,16 +1,19 @@
 //! Where are LoRA adapters put, and how fast?
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::choices::AdapterMethod;
-use crate::knob::Value;
 use crate::table::KnobId;
+use crate::values::Values;
 
 /// How `homing serve` puts adapters where they are wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterLimits {
     /// How they are given to workers.
     pub method: AdapterMethod,
+    /// Where those that operators told of are kept over a restart, if they are.
+    pub catalogue: Option<PathBuf>,
     /// Slots of a rank whose engine does not say it.
     pub slots: u32,
     /// How often it is worked out where they should be.
@@ -38,35 +41,22 @@ pub struct AdapterLimits {
 }
 
 impl AdapterLimits {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let count = |id| match value(id) {
-            Value::Count(count) => u32::try_from(count).expect("ranges of 32-bit knobs end below 2^32"),
-            other => unreachable!("{id:?} is {other:?}, not a count"),
-        };
-        let time = |id| match value(id) {
-            Value::Time(time) => time,
-            other => unreachable!("{id:?} is {other:?}, not a time"),
-        };
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            method: match value(KnobId::AdaptersMethod) {
-                Value::Choice(place) => AdapterMethod::ALL[place],
-                other => unreachable!("how adapters are placed is {other:?}"),
-            },
-            slots: count(KnobId::AdaptersSlots),
-            round: time(KnobId::AdaptersRound),
-            window: time(KnobId::AdaptersWindow),
-            headroom: match value(KnobId::AdaptersHeadroom) {
-                Value::Ratio(ratio) => ratio,
-                other => unreachable!("{other:?} is not a ratio"),
-            },
-            down_rounds: count(KnobId::AdaptersDownRounds),
-            at_once: count(KnobId::AdaptersAtOnce),
-            load_timeout: time(KnobId::AdaptersLoadTimeout),
-            unload_timeout: time(KnobId::AdaptersUnloadTimeout),
-            expected_load: time(KnobId::AdaptersExpectedLoad),
-            tries: count(KnobId::AdaptersTries),
-            backoff: time(KnobId::AdaptersBackoff),
-            backoff_most: time(KnobId::AdaptersBackoffMost),
+            method: of.choice(AdapterMethod::ALL, KnobId::AdaptersMethod),
+            catalogue: of.file(KnobId::AdaptersCatalogue),
+            slots: of.small(KnobId::AdaptersSlots),
+            round: of.time(KnobId::AdaptersRound),
+            window: of.time(KnobId::AdaptersWindow),
+            headroom: of.ratio(KnobId::AdaptersHeadroom),
+            down_rounds: of.small(KnobId::AdaptersDownRounds),
+            at_once: of.small(KnobId::AdaptersAtOnce),
+            load_timeout: of.time(KnobId::AdaptersLoadTimeout),
+            unload_timeout: of.time(KnobId::AdaptersUnloadTimeout),
+            expected_load: of.time(KnobId::AdaptersExpectedLoad),
+            tries: of.small(KnobId::AdaptersTries),
+            backoff: of.time(KnobId::AdaptersBackoff),
+            backoff_most: of.time(KnobId::AdaptersBackoffMost),
         }
     }
 }

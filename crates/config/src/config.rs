@@ -16,10 +16,10 @@ use crate::choices::{COPIES, CacheView, LogFormat, LogLevel};
 use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
-use crate::knob::Value;
 use crate::mock::Mock;
 use crate::serve::Serve;
 use crate::table::KnobId;
+use crate::values::{NONE, Values};
 use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
@@ -213,7 +213,7 @@ pub struct Demo {
 }
 
 impl Config {
-    /// What holds for workers that do not say it themselves.
+    /// What holds for workers that do not say it themselves; who can do without events asks for [`WorkerDefaults::learning`].
     pub fn worker_defaults(&self) -> WorkerDefaults {
         WorkerDefaults {
             model: self.model.clone(),
@@ -224,97 +224,60 @@ impl Config {
         }
     }
 
-    /// The configuration that `value` describes, without workers. The values must have come out of [`crate::Knob::parse`] of their knobs,
-    /// which has checked kind and range.
-    pub(crate) fn build(value: impl Fn(KnobId) -> Value) -> Self {
-        let count = |id| match value(id) {
-            Value::Count(count) => count,
-            other => unreachable!("{id:?} is {other:?}, not a count"),
-        };
-        let small = |id| u32::try_from(count(id)).expect("ranges of 32-bit knobs end below 2^32");
-        let time = |id| match value(id) {
-            Value::Time(time) => time,
-            other => unreachable!("{id:?} is {other:?}, not a time"),
-        };
-        let ratio = |id| match value(id) {
-            Value::Ratio(ratio) => ratio,
-            other => unreachable!("{id:?} is {other:?}, not a ratio"),
-        };
-        let choice = |id| match value(id) {
-            Value::Choice(place) => place,
-            other => unreachable!("{id:?} is {other:?}, not a choice"),
-        };
-        let address = |id| match value(id) {
-            Value::Address(address) => address,
-            other => unreachable!("{id:?} is {other:?}, not an address"),
-        };
-        let size = |id| match value(id) {
-            Value::Size(size) => size,
-            other => unreachable!("{id:?} is {other:?}, not a size"),
-        };
-        let file = |id| match value(id) {
-            Value::File(path) => path,
-            other => unreachable!("{id:?} is {other:?}, not a file"),
-        };
-        let name = |id| match value(id) {
-            Value::Name(name) => name,
-            other => unreachable!("{id:?} is {other:?}, not a name"),
-        };
-        let Value::Seed(hash_seed) = value(KnobId::HashSeed) else {
-            unreachable!("the hash seed is not a seed");
-        };
+    /// The configuration that these values describe, without workers.
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            block_size: BlockSize::new(small(KnobId::BlockSize)).expect("the range of block sizes begins above 0"),
-            model: ModelName::new(name(KnobId::Model)),
-            hash_seed,
+            block_size: BlockSize::new(of.small(KnobId::BlockSize)).expect("the range of block sizes begins above 0"),
+            model: ModelName::new(of.name(KnobId::Model)),
+            hash_seed: of.seed(KnobId::HashSeed),
             index: IndexLimits {
-                cache_view: CacheView::ALL[choice(KnobId::CacheView)],
-                capacity: Blocks(small(KnobId::Capacity)),
-                max_ranks: small(KnobId::MaxRanks),
-                orphans_per_rank: Blocks(small(KnobId::OrphansPerRank)),
-                copies: COPIES[choice(KnobId::Copies)],
-                heat_window: time(KnobId::HeatWindow),
+                cache_view: of.choice(CacheView::ALL, KnobId::CacheView),
+                capacity: Blocks(of.small(KnobId::Capacity)),
+                max_ranks: of.small(KnobId::MaxRanks),
+                orphans_per_rank: Blocks(of.small(KnobId::OrphansPerRank)),
+                copies: of.choice(COPIES, KnobId::Copies),
+                heat_window: of.time(KnobId::HeatWindow),
             },
             indexer: Indexer {
-                listen: address(KnobId::IndexListen),
-                max_request_bytes: size(KnobId::IndexMaxRequest),
-                record: file(KnobId::IndexRecord),
-                from: file(KnobId::IndexFrom),
+                listen: of.address(KnobId::IndexListen),
+                max_request_bytes: of.size(KnobId::IndexMaxRequest),
+                record: of.file(KnobId::IndexRecord),
+                from: of.file(KnobId::IndexFrom),
             },
-            feed: FeedLimits::build(&small, &time),
+            feed: FeedLimits::build(of),
             events: Events {
-                threads: small(KnobId::EventsThreads),
-                lane_batches: small(KnobId::EventsLaneBatches),
-                connect_timeout: time(KnobId::EventsConnectTimeout),
-                heartbeat: time(KnobId::EventsHeartbeat),
-                max_message_bytes: size(KnobId::EventsMaxMessage),
+                threads: of.small(KnobId::EventsThreads),
+                lane_batches: of.small(KnobId::EventsLaneBatches),
+                connect_timeout: of.time(KnobId::EventsConnectTimeout),
+                heartbeat: of.time(KnobId::EventsHeartbeat),
+                max_message_bytes: of.size(KnobId::EventsMaxMessage),
             },
             agent: Agent {
-                listen: address(KnobId::AgentListen),
-                ring_batches: small(KnobId::AgentRingBatches),
-                ring_bytes: size(KnobId::AgentRingBytes),
-                heartbeat: time(KnobId::AgentHeartbeat),
-                poll_interval: time(KnobId::AgentPollInterval),
+                listen: of.address(KnobId::AgentListen),
+                ring_batches: of.small(KnobId::AgentRingBatches),
+                ring_bytes: of.size(KnobId::AgentRingBytes),
+                heartbeat: of.time(KnobId::AgentHeartbeat),
+                poll_interval: of.time(KnobId::AgentPollInterval),
             },
             approximate: Approximate {
-                ttl: time(KnobId::ApproximateTtl),
-                max_blocks: Blocks(small(KnobId::ApproximateMaxBlocks)),
-                prune_target_ratio: ratio(KnobId::ApproximatePruneTargetRatio),
+                ttl: of.time(KnobId::ApproximateTtl),
+                max_blocks: Blocks(of.small(KnobId::ApproximateMaxBlocks)),
+                prune_target_ratio: of.ratio(KnobId::ApproximatePruneTargetRatio),
             },
-            discovery: Discovery::build(&value),
-            probe: Probing::build(&value),
-            load: Polling::build(&value),
-            health: HealthLimits::build(&value),
+            discovery: Discovery::build(of),
+            probe: Probing::build(of),
+            load: Polling::build(of),
+            health: HealthLimits::build(of),
             log: Log {
-                level: LogLevel::ALL[choice(KnobId::LogLevel)],
-                format: LogFormat::ALL[choice(KnobId::LogFormat)],
+                level: of.choice(LogLevel::ALL, KnobId::LogLevel),
+                format: of.choice(LogFormat::ALL, KnobId::LogFormat),
             },
-            traces: Traces::build(&name, ratio(KnobId::TraceShare), small(KnobId::TraceQueue)),
-            serve: Serve::build(&value),
-            disagg: Disagg::build(&value),
-            adapters: AdapterLimits::build(&value),
-            demo: Demo::build(&small, time(KnobId::DemoDuration), count(KnobId::DemoSeed)),
-            mock: Mock::build(&value),
+            traces: Traces::build(of),
+            serve: Serve::build(of),
+            disagg: Disagg::build(of),
+            adapters: AdapterLimits::build(of),
+            demo: Demo::build(of),
+            mock: Mock::build(of),
             workers: Vec::new(),
             discover: Vec::new(),
         }
@@ -322,45 +285,45 @@ impl Config {
 }
 
 impl Demo {
-    fn build(small: &impl Fn(KnobId) -> u32, duration: Duration, seed: u64) -> Self {
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            duration,
-            workers: small(KnobId::DemoWorkers),
-            users: small(KnobId::DemoUsers),
-            cache: Blocks(small(KnobId::DemoCache)),
-            drop_every: small(KnobId::DemoDropEvery),
-            seed,
+            duration: of.time(KnobId::DemoDuration),
+            workers: of.small(KnobId::DemoWorkers),
+            users: of.small(KnobId::DemoUsers),
+            cache: Blocks(of.small(KnobId::DemoCache)),
+            drop_every: of.small(KnobId::DemoDropEvery),
+            seed: of.count(KnobId::DemoSeed),
         }
     }
 }
 
 impl Traces {
-    fn build(name: &impl Fn(KnobId) -> String, share: f64, queue: u32) -> Self {
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            endpoint: Some(name(KnobId::TraceEndpoint)).filter(|text| text != "none"),
-            share,
-            service: name(KnobId::TraceService),
-            queue,
+            endpoint: of.name_unless(NONE, KnobId::TraceEndpoint),
+            share: of.ratio(KnobId::TraceShare),
+            service: of.name(KnobId::TraceService),
+            queue: of.small(KnobId::TraceQueue),
         }
     }
 }
 
 impl FeedLimits {
-    fn build(small: &impl Fn(KnobId) -> u32, time: &impl Fn(KnobId) -> Duration) -> Self {
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            verify_within: time(KnobId::FeedVerifyWithin),
-            buffer_batches: small(KnobId::FeedBufferBatches),
-            buffer_blocks: Blocks(small(KnobId::FeedBufferBlocks)),
-            max_repairs: small(KnobId::FeedMaxRepairs),
-            repair_timeout: time(KnobId::FeedRepairTimeout),
-            repair_limit: time(KnobId::FeedRepairLimit),
-            backoff_base: time(KnobId::FeedBackoffBase),
-            repair_tries: small(KnobId::FeedRepairTries),
-            repairs_in_a_row: small(KnobId::FeedRepairsInARow),
-            retry_after: time(KnobId::FeedRetryAfter),
-            drift_unknown_removals: small(KnobId::FeedDriftUnknownRemovals),
-            drift_window: time(KnobId::FeedDriftWindow),
-            drift_cooldown: time(KnobId::FeedDriftCooldown),
+            verify_within: of.time(KnobId::FeedVerifyWithin),
+            buffer_batches: of.small(KnobId::FeedBufferBatches),
+            buffer_blocks: Blocks(of.small(KnobId::FeedBufferBlocks)),
+            max_repairs: of.small(KnobId::FeedMaxRepairs),
+            repair_timeout: of.time(KnobId::FeedRepairTimeout),
+            repair_limit: of.time(KnobId::FeedRepairLimit),
+            backoff_base: of.time(KnobId::FeedBackoffBase),
+            repair_tries: of.small(KnobId::FeedRepairTries),
+            repairs_in_a_row: of.small(KnobId::FeedRepairsInARow),
+            retry_after: of.time(KnobId::FeedRetryAfter),
+            drift_unknown_removals: of.small(KnobId::FeedDriftUnknownRemovals),
+            drift_window: of.time(KnobId::FeedDriftWindow),
+            drift_cooldown: of.time(KnobId::FeedDriftCooldown),
         }
     }
 
@@ -390,10 +353,10 @@ impl FeedLimits {
 impl Default for Config {
     /// Every knob at its default.
     fn default() -> Self {
-        Self::build(|id| {
+        Self::build(&Values::new(&|id: KnobId| {
             let knob = id.knob();
             knob.parse(knob.default).expect("a test parses every default")
-        })
+        }))
     }
 }
 

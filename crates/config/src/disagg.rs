@@ -5,11 +5,9 @@ use std::time::Duration;
 use homing_domain::Tokens;
 
 use crate::choices::{DisaggWhen, Switch};
-use crate::knob::Value;
 use crate::table::KnobId;
+use crate::values::{NONE, Values};
 
-/// How nothing is written where a name could stand.
-const NONE: &str = "none";
 const SAME: &str = "same";
 
 /// Requests that two workers serve.
@@ -19,6 +17,10 @@ pub struct Disagg {
     pub require: Switch,
     /// When there are two.
     pub when: DisaggWhen,
+    /// What it weighs that those who generate wait while a prompt is computed among them, as predicted,
+    pub stall: f64,
+    /// and by which share two have to be better.
+    pub margin: f64,
     /// Below so many tokens to compute there is one, by rule,
     pub uncached_tokens: Tokens,
     /// if they are also less than this share.
@@ -60,42 +62,23 @@ pub enum TopologyRule {
 pub struct BadTopology(String);
 
 impl Disagg {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let count = |id| match value(id) {
-            Value::Count(count) => count,
-            other => unreachable!("{id:?} is {other:?}, not a count"),
-        };
-        let time = |id| match value(id) {
-            Value::Time(time) => time,
-            other => unreachable!("{id:?} is {other:?}, not a time"),
-        };
-        let ratio = |id| match value(id) {
-            Value::Ratio(ratio) => ratio,
-            other => unreachable!("{id:?} is {other:?}, not a ratio"),
-        };
-        let choice = |id| match value(id) {
-            Value::Choice(place) => place,
-            other => unreachable!("{id:?} is {other:?}, not a choice"),
-        };
-        let name = |id| match value(id) {
-            Value::Name(name) => name,
-            other => unreachable!("{id:?} is {other:?}, not a name"),
-        };
-        let policy = |id| Some(name(id)).filter(|policy| policy != SAME);
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            require: Switch::ALL[choice(KnobId::RequireDisagg)],
-            when: DisaggWhen::ALL[choice(KnobId::DisaggWhen)],
-            uncached_tokens: Tokens(u32::try_from(count(KnobId::DisaggUncachedTokens)).unwrap_or(u32::MAX)),
-            uncached_share: ratio(KnobId::DisaggUncachedShare),
-            topology: name(KnobId::DisaggTopology),
-            prefill_policy: policy(KnobId::DisaggPrefillPolicy),
-            decode_policy: policy(KnobId::DisaggDecodePolicy),
-            prefill_timeout: time(KnobId::DisaggPrefillTimeout),
-            begin_timeout: time(KnobId::DisaggBeginTimeout),
-            lease: time(KnobId::DisaggLease),
-            queued_tokens: Some(count(KnobId::DisaggQueuedTokens)).filter(|most| *most > 0),
-            staged_share: ratio(KnobId::DisaggStagedShare),
-            link: ratio(KnobId::DisaggLink),
+            require: of.choice(Switch::ALL, KnobId::RequireDisagg),
+            when: of.choice(DisaggWhen::ALL, KnobId::DisaggWhen),
+            stall: of.ratio(KnobId::DisaggStall),
+            margin: of.ratio(KnobId::DisaggMargin),
+            uncached_tokens: Tokens(of.small(KnobId::DisaggUncachedTokens)),
+            uncached_share: of.ratio(KnobId::DisaggUncachedShare),
+            topology: of.name(KnobId::DisaggTopology),
+            prefill_policy: of.name_unless(SAME, KnobId::DisaggPrefillPolicy),
+            decode_policy: of.name_unless(SAME, KnobId::DisaggDecodePolicy),
+            prefill_timeout: of.time(KnobId::DisaggPrefillTimeout),
+            begin_timeout: of.time(KnobId::DisaggBeginTimeout),
+            lease: of.time(KnobId::DisaggLease),
+            queued_tokens: Some(of.count(KnobId::DisaggQueuedTokens)).filter(|most| *most > 0),
+            staged_share: of.ratio(KnobId::DisaggStagedShare),
+            link: of.ratio(KnobId::DisaggLink),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::knob::Value;
 use crate::table::KnobId;
+use crate::values::Values;
 
 /// How workers are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,80 +79,55 @@ pub struct HealthLimits {
 }
 
 impl Discovery {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let time = |id| time(value, id);
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            dns_server: match value(KnobId::DnsServer) {
-                Value::AddressOr(server) => server,
-                other => unreachable!("the name server is {other:?}"),
-            },
-            dns_least: time(KnobId::DnsLeast),
-            dns_most: time(KnobId::DnsMost),
-            dns_timeout: time(KnobId::DnsTimeout),
-            file_interval: time(KnobId::FileInterval),
-            linger: time(KnobId::Linger),
-            flap_wait: time(KnobId::FlapWait),
-            flap_window: time(KnobId::FlapWindow),
-            lease: time(KnobId::Lease),
-            lease_most: time(KnobId::LeaseMost),
+            dns_server: of.address_or(KnobId::DnsServer),
+            dns_least: of.time(KnobId::DnsLeast),
+            dns_most: of.time(KnobId::DnsMost),
+            dns_timeout: of.time(KnobId::DnsTimeout),
+            file_interval: of.time(KnobId::FileInterval),
+            linger: of.time(KnobId::Linger),
+            flap_wait: of.time(KnobId::FlapWait),
+            flap_window: of.time(KnobId::FlapWindow),
+            lease: of.time(KnobId::Lease),
+            lease_most: of.time(KnobId::LeaseMost),
         }
     }
 }
 
 impl Probing {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            interval: time(value, KnobId::ProbeInterval),
-            timeout: time(value, KnobId::ProbeTimeout),
+            interval: of.time(KnobId::ProbeInterval),
+            timeout: of.time(KnobId::ProbeTimeout),
         }
     }
 }
 
 impl Polling {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            interval: time(value, KnobId::LoadInterval),
-            timeout: time(value, KnobId::LoadTimeout),
-            at_once: small(value, KnobId::LoadAtOnce),
+            interval: of.time(KnobId::LoadInterval),
+            timeout: of.time(KnobId::LoadTimeout),
+            at_once: of.small(KnobId::LoadAtOnce),
         }
     }
 }
 
 impl HealthLimits {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            interval: time(value, KnobId::HealthInterval),
-            timeout: time(value, KnobId::HealthTimeout),
-            failures: small(value, KnobId::HealthFailures),
-            failure_rate: ratio(value, KnobId::HealthFailureRate),
-            window: time(value, KnobId::HealthWindow),
-            least_requests: small(value, KnobId::HealthLeastRequests),
-            backoff: time(value, KnobId::HealthBackoff),
-            backoff_most: time(value, KnobId::HealthBackoffMost),
-            trials: small(value, KnobId::HealthTrials),
-            trial_limit: time(value, KnobId::HealthTrialLimit),
-            most_out: ratio(value, KnobId::HealthMostOut),
+            interval: of.time(KnobId::HealthInterval),
+            timeout: of.time(KnobId::HealthTimeout),
+            failures: of.small(KnobId::HealthFailures),
+            failure_rate: of.ratio(KnobId::HealthFailureRate),
+            window: of.time(KnobId::HealthWindow),
+            least_requests: of.small(KnobId::HealthLeastRequests),
+            backoff: of.time(KnobId::HealthBackoff),
+            backoff_most: of.time(KnobId::HealthBackoffMost),
+            trials: of.small(KnobId::HealthTrials),
+            trial_limit: of.time(KnobId::HealthTrialLimit),
+            most_out: of.ratio(KnobId::HealthMostOut),
         }
-    }
-}
-
-fn time(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Duration {
-    match value(id) {
-        Value::Time(time) => time,
-        other => unreachable!("{id:?} is {other:?}, not a time"),
-    }
-}
-
-fn small(value: &impl Fn(KnobId) -> Value, id: KnobId) -> u32 {
-    match value(id) {
-        Value::Count(count) => u32::try_from(count).expect("ranges of 32-bit knobs end below 2^32"),
-        other => unreachable!("{id:?} is {other:?}, not a count"),
-    }
-}
-
-fn ratio(value: &impl Fn(KnobId) -> Value, id: KnobId) -> f64 {
-    match value(id) {
-        Value::Ratio(ratio) => ratio,
-        other => unreachable!("{id:?} is {other:?}, not a ratio"),
     }
 }

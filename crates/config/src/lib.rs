@@ -43,6 +43,7 @@ pub mod secret;
 pub mod security;
 pub mod serve;
 pub mod table;
+mod values;
 pub mod words;
 pub mod worker;
 
@@ -57,7 +58,7 @@ pub use discover::{Discover, DiscoverProblem, Lookup};
 pub use discovery::{Discovery, HealthLimits, Polling, Probing};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
-pub use load::{Colour, Reader, colour, length_of, load, read_bounded, read_text};
+pub use load::{Colour, MAX_FILE_BYTES, Reader, colour, length_of, load, read_bounded, read_text};
 pub use mock::{Mock, MockEvents, MockFaults, MockKv, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use secret::{Secret, SecretText};

@@ -11,7 +11,7 @@ use crate::error::{Problem, Rejected};
 use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
 use crate::resolve::{FileText, Inputs, Resolved, resolve};
 use crate::table::KnobId;
-use crate::worker;
+use crate::worker::{self, WithoutSource};
 
 /// The longest settings file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -26,8 +26,8 @@ pub enum Colour {
 }
 
 /// Reads the flags in `matches`, the environment, and the file that either of them names.
-pub fn load(matches: &ArgMatches) -> Result<Resolved, Rejected> {
-    Reader::new(matches).read()
+pub fn load(matches: &ArgMatches, without_source: WithoutSource) -> Result<Resolved, Rejected> {
+    Reader::new(matches, without_source).read()
 }
 
 /// Flags and environment as they were once, and a file that can be read again.
@@ -39,8 +39,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads flags and environment, and not yet the file that either of them names.
-    pub fn new(matches: &ArgMatches) -> Self {
+    /// Reads flags and environment, and not yet the file that either of them names. `without_source` says what becomes of workers, in
+    /// any of the three, that nobody said a source of events of.
+    pub fn new(matches: &ArgMatches, without_source: WithoutSource) -> Self {
         let named = matches.get_one::<String>(FILE_FLAG).map(PathBuf::from);
         let path = named.or_else(|| {
             env::var_os(FILE_VARIABLE)
@@ -56,6 +57,7 @@ impl Reader {
                 discover_flags: flags::places(matches),
                 discover_variable: variable(discover::VARIABLE).unwrap_or_default(),
                 file: None,
+                without_source,
             },
             path,
         }

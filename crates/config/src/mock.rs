@@ -6,10 +6,9 @@ use std::time::Duration;
 use homing_domain::{Blocks, Role, Tokens};
 
 use crate::choices::{EventFormat, HandoverFault, KvConnector, KvLoadFailure, MockDialect, ROLES, Switch};
-use crate::knob::Value;
 use crate::secret::Secret;
-use crate::security::secret;
 use crate::table::KnobId;
+use crate::values::{NONE, Values};
 
 /// `homing mock`. Model and block size are those of [`crate::Config`].
 #[derive(Clone, Debug, PartialEq)]
@@ -160,158 +159,96 @@ pub struct MockFaults {
     pub handover: HandoverFault,
 }
 
-/// How no address is written.
-const NONE: &str = "none";
-
 impl Mock {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let count = |id| count(value, id);
-        let small = |id| u32::try_from(count(id)).expect("ranges of 32-bit knobs end below 2^32");
-        let tiny = |id| u16::try_from(count(id)).expect("ranges of 16-bit knobs end below 2^16");
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            host: name(value, KnobId::MockHost),
-            port: tiny(KnobId::MockPort),
-            dialect: MockDialect::ALL[choice(value, KnobId::MockDialect)],
-            profile: name(value, KnobId::MockProfile),
-            profile_file: file(value, KnobId::MockProfileFile),
-            tokenizer: file(value, KnobId::MockTokenizer),
-            chat_template: switch(value, KnobId::MockChatTemplate),
-            speedup: ratio(value, KnobId::MockSpeedup),
-            prefix_caching: switch(value, KnobId::MockPrefixCaching),
-            usage_details: switch(value, KnobId::MockUsageDetails),
-            clock_ahead: time(value, KnobId::MockClockAhead),
-            blocks: Blocks(small(KnobId::MockBlocks)),
+            host: of.name(KnobId::MockHost),
+            port: of.tiny(KnobId::MockPort),
+            dialect: of.choice(MockDialect::ALL, KnobId::MockDialect),
+            profile: of.name(KnobId::MockProfile),
+            profile_file: of.file(KnobId::MockProfileFile),
+            tokenizer: of.file(KnobId::MockTokenizer),
+            chat_template: of.switch(KnobId::MockChatTemplate),
+            speedup: of.ratio(KnobId::MockSpeedup),
+            prefix_caching: of.switch(KnobId::MockPrefixCaching),
+            usage_details: of.switch(KnobId::MockUsageDetails),
+            clock_ahead: of.time(KnobId::MockClockAhead),
+            blocks: Blocks(of.small(KnobId::MockBlocks)),
             host_tier: MockTier {
-                blocks: Blocks(small(KnobId::MockHostBlocks)),
-                speed: ratio(value, KnobId::MockHostSpeed),
+                blocks: Blocks(of.small(KnobId::MockHostBlocks)),
+                speed: of.ratio(KnobId::MockHostSpeed),
             },
             disk_tier: MockTier {
-                blocks: Blocks(small(KnobId::MockDiskBlocks)),
-                speed: ratio(value, KnobId::MockDiskSpeed),
+                blocks: Blocks(of.small(KnobId::MockDiskBlocks)),
+                speed: of.ratio(KnobId::MockDiskSpeed),
             },
-            kv_trace: file(value, KnobId::MockKvTrace),
-            max_model_len: Tokens(small(KnobId::MockMaxModelLen)),
-            max_running: small(KnobId::MockMaxRunning),
-            max_waiting: small(KnobId::MockMaxWaiting),
-            max_batched_tokens: Tokens(small(KnobId::MockMaxBatchedTokens)),
-            dp_size: tiny(KnobId::MockDpSize),
-            dp_barrier: switch(value, KnobId::MockDpBarrier),
-            workers: tiny(KnobId::MockWorkers),
-            seed: count(KnobId::MockSeed),
-            answer_tokens: small(KnobId::MockAnswerTokens),
-            max_loras: small(KnobId::MockMaxLoras),
-            lora_updating: switch(value, KnobId::MockLoraUpdating),
-            lora_load: time(value, KnobId::MockLoraLoad),
-            kv: MockKv::build(value),
-            lora_fetch: time(value, KnobId::MockLoraFetch),
-            events: MockEvents::build(value),
-            register: Some(name(value, KnobId::MockRegister)).filter(|text| text != NONE),
-            register_token: secret(value, KnobId::MockRegisterToken),
-            max_request_bytes: size(value, KnobId::MockMaxRequest),
-            faults: MockFaults::build(value),
+            kv_trace: of.file(KnobId::MockKvTrace),
+            max_model_len: Tokens(of.small(KnobId::MockMaxModelLen)),
+            max_running: of.small(KnobId::MockMaxRunning),
+            max_waiting: of.small(KnobId::MockMaxWaiting),
+            max_batched_tokens: Tokens(of.small(KnobId::MockMaxBatchedTokens)),
+            dp_size: of.tiny(KnobId::MockDpSize),
+            dp_barrier: of.switch(KnobId::MockDpBarrier),
+            workers: of.tiny(KnobId::MockWorkers),
+            seed: of.count(KnobId::MockSeed),
+            answer_tokens: of.small(KnobId::MockAnswerTokens),
+            max_loras: of.small(KnobId::MockMaxLoras),
+            lora_updating: of.switch(KnobId::MockLoraUpdating),
+            lora_load: of.time(KnobId::MockLoraLoad),
+            kv: MockKv::build(of),
+            lora_fetch: of.time(KnobId::MockLoraFetch),
+            events: MockEvents::build(of),
+            register: of.name_unless(NONE, KnobId::MockRegister),
+            register_token: of.secret(KnobId::MockRegisterToken),
+            max_request_bytes: of.size(KnobId::MockMaxRequest),
+            faults: MockFaults::build(of),
         }
     }
 }
 
 impl MockKv {
-    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            role: ROLES[choice(value, KnobId::MockRole)],
-            connector: KvConnector::ALL[choice(value, KnobId::MockKvConnector)],
-            port: u16::try_from(count(value, KnobId::MockKvPort)).expect("ranges of 16-bit knobs end below 2^16"),
-            link_gbps: ratio(value, KnobId::MockKvLink),
-            lease: time(value, KnobId::MockKvLease),
-            wait: time(value, KnobId::MockKvWait),
-            load_failure: KvLoadFailure::ALL[choice(value, KnobId::MockKvLoadFailure)],
-            decode_radix_cache: switch(value, KnobId::MockDecodeRadix),
+            role: of.choice(ROLES, KnobId::MockRole),
+            connector: of.choice(KvConnector::ALL, KnobId::MockKvConnector),
+            port: of.tiny(KnobId::MockKvPort),
+            link_gbps: of.ratio(KnobId::MockKvLink),
+            lease: of.time(KnobId::MockKvLease),
+            wait: of.time(KnobId::MockKvWait),
+            load_failure: of.choice(KvLoadFailure::ALL, KnobId::MockKvLoadFailure),
+            decode_radix_cache: of.switch(KnobId::MockDecodeRadix),
         }
     }
 }
 
 impl MockEvents {
-    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let small = |id| u32::try_from(count(value, id)).expect("ranges of 32-bit knobs end below 2^32");
-        let address = |id| Some(name(value, id)).filter(|text| text != NONE);
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            publish: address(KnobId::MockEvents),
-            connects: switch(value, KnobId::MockEventsConnect),
-            replay: address(KnobId::MockReplay),
-            topic: name(value, KnobId::MockTopic),
-            format: EventFormat::ALL[choice(value, KnobId::MockEventFormat)],
-            fields: small(KnobId::MockEventFields),
-            ring_batches: small(KnobId::MockRingBatches),
-            ring_bytes: size(value, KnobId::MockRingBytes),
-            high_water: small(KnobId::MockHighWater),
+            publish: of.name_unless(NONE, KnobId::MockEvents),
+            connects: of.switch(KnobId::MockEventsConnect),
+            replay: of.name_unless(NONE, KnobId::MockReplay),
+            topic: of.name(KnobId::MockTopic),
+            format: of.choice(EventFormat::ALL, KnobId::MockEventFormat),
+            fields: of.small(KnobId::MockEventFields),
+            ring_batches: of.small(KnobId::MockRingBatches),
+            ring_bytes: of.size(KnobId::MockRingBytes),
+            high_water: of.small(KnobId::MockHighWater),
         }
     }
 }
 
 impl MockFaults {
-    fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let small = |id| u32::try_from(count(value, id)).expect("ranges of 32-bit knobs end below 2^32");
+    fn build(of: &Values<'_>) -> Self {
         Self {
-            refuse: switch(value, KnobId::MockFaultRefuse),
-            fail: switch(value, KnobId::MockFaultFail),
-            stall: switch(value, KnobId::MockFaultStall),
-            cut_after: small(KnobId::MockFaultCutAfter),
-            drop_every: small(KnobId::MockFaultDropEvery),
-            repeat_every: small(KnobId::MockFaultRepeatEvery),
-            slowdown: ratio(value, KnobId::MockFaultSlowdown),
-            reject_adapters: switch(value, KnobId::MockFaultRejectAdapters),
-            handover: HandoverFault::ALL[choice(value, KnobId::MockFaultHandover)],
+            refuse: of.switch(KnobId::MockFaultRefuse),
+            fail: of.switch(KnobId::MockFaultFail),
+            stall: of.switch(KnobId::MockFaultStall),
+            cut_after: of.small(KnobId::MockFaultCutAfter),
+            drop_every: of.small(KnobId::MockFaultDropEvery),
+            repeat_every: of.small(KnobId::MockFaultRepeatEvery),
+            slowdown: of.ratio(KnobId::MockFaultSlowdown),
+            reject_adapters: of.switch(KnobId::MockFaultRejectAdapters),
+            handover: of.choice(HandoverFault::ALL, KnobId::MockFaultHandover),
         }
     }
-}
-
-fn count(value: &impl Fn(KnobId) -> Value, id: KnobId) -> u64 {
-    match value(id) {
-        Value::Count(count) => count,
-        other => unreachable!("{id:?} is {other:?}, not a count"),
-    }
-}
-
-fn ratio(value: &impl Fn(KnobId) -> Value, id: KnobId) -> f64 {
-    match value(id) {
-        Value::Ratio(ratio) => ratio,
-        other => unreachable!("{id:?} is {other:?}, not a ratio"),
-    }
-}
-
-fn time(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Duration {
-    match value(id) {
-        Value::Time(time) => time,
-        other => unreachable!("{id:?} is {other:?}, not a time"),
-    }
-}
-
-fn size(value: &impl Fn(KnobId) -> Value, id: KnobId) -> u64 {
-    match value(id) {
-        Value::Size(size) => size,
-        other => unreachable!("{id:?} is {other:?}, not a size"),
-    }
-}
-
-fn file(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Option<PathBuf> {
-    match value(id) {
-        Value::File(path) => path,
-        other => unreachable!("{id:?} is {other:?}, not a file"),
-    }
-}
-
-fn name(value: &impl Fn(KnobId) -> Value, id: KnobId) -> String {
-    match value(id) {
-        Value::Name(name) => name,
-        other => unreachable!("{id:?} is {other:?}, not a name"),
-    }
-}
-
-fn choice(value: &impl Fn(KnobId) -> Value, id: KnobId) -> usize {
-    match value(id) {
-        Value::Choice(place) => place,
-        other => unreachable!("{id:?} is {other:?}, not a choice"),
-    }
-}
-
-fn switch(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Switch {
-    Switch::ALL[choice(value, id)]
 }

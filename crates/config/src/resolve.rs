@@ -15,10 +15,11 @@ use crate::error::{Problem, Rejected, Shown};
 use crate::file;
 use crate::knob::{Knob, Refusal, Value};
 use crate::table::KnobId;
+use crate::values::Values;
 use crate::worker::across::Workers;
 use crate::worker::draft::Draft;
 use crate::worker::written::Written;
-use crate::worker::{self, MAX_WORKERS, WorkerName, WorkerSpec};
+use crate::worker::{self, MAX_WORKERS, WithoutSource, WorkerDefaults, WorkerName, WorkerSpec};
 
 /// All that was typed.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,8 @@ pub struct Inputs {
     pub discover_variable: String,
     /// The file, if one was named.
     pub file: Option<FileText>,
+    /// What becomes of a worker of which nobody said where its events come from.
+    pub without_source: WithoutSource,
 }
 
 /// A file that was read.
@@ -126,7 +129,7 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
     if !problems.is_empty() {
         return Err(Rejected { problems });
     }
-    let mut config = Config::build(|id| settings[id as usize].value.clone());
+    let mut config = Config::build(&Values::new(&|id: KnobId| settings[id as usize].value.clone()));
     let broken = CHECKS.iter().filter(|check| !(check.holds)(&config));
     problems.extend(broken.map(|check| Problem::Disagree {
         left: Box::new(settings[check.left as usize].clone()),
@@ -136,7 +139,8 @@ pub fn resolve(inputs: &Inputs) -> Result<Resolved, Rejected> {
     }));
     let workers_source = workers.source.clone();
     config.discover = places.0;
-    config.workers = finish_workers(workers, &config, &settings, &mut problems);
+    let defaults = worker_defaults(inputs.without_source, &config, &settings);
+    config.workers = finish_workers(workers, &defaults, (&config, &settings), &mut problems);
     if problems.is_empty() {
         Ok(Resolved {
             config,
@@ -263,16 +267,25 @@ fn read_places(layers: Vec<(Vec<String>, Source)>, problems: &mut Vec<Problem>) 
     strongest
 }
 
+/// What holds for workers that do not say it themselves. That events are the default says nothing about a worker without a source of
+/// them; an operator who writes it down means all workers, and one without a source is his mistake.
+fn worker_defaults(without_source: WithoutSource, config: &Config, settings: &[Setting]) -> WorkerDefaults {
+    let defaults = config.worker_defaults();
+    match (without_source, &settings[KnobId::CacheView as usize].source) {
+        (WithoutSource::Approximate, Source::Default) => defaults.learning(),
+        _ => defaults,
+    }
+}
+
 fn finish_workers(
     workers: Drafts,
-    config: &Config,
-    settings: &[Setting],
+    defaults: &WorkerDefaults,
+    (config, settings): (&Config, &[Setting]),
     problems: &mut Vec<Problem>,
 ) -> Vec<WorkerSpec> {
-    let defaults = config.worker_defaults();
     let mut named = Vec::new();
     for (name, draft) in workers.drafts {
-        match draft.finish(&defaults) {
+        match draft.finish(defaults) {
             Ok(worker) => named.push((name, worker)),
             Err(problem) => problems.push(Problem::Worker {
                 worker: name,

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::choices::Switch;
-use crate::knob::Value;
 use crate::secret::Secret;
 use crate::table::KnobId;
+use crate::values::Values;
 
 /// Who may ask, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,55 +65,29 @@ pub struct DoorLimits {
 }
 
 impl Security {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let file = |id| match value(id) {
-            Value::File(path) => path,
-            other => unreachable!("{id:?} is {other:?}, not a file"),
-        };
-        let switch = |id| match value(id) {
-            Value::Choice(place) => Switch::ALL[place],
-            other => unreachable!("{id:?} is {other:?}, not a choice"),
-        };
-        let time = |id| match value(id) {
-            Value::Time(time) => time,
-            other => unreachable!("{id:?} is {other:?}, not a time"),
-        };
-        let count = |id| match value(id) {
-            Value::Count(count) => u32::try_from(count).expect("ranges of 32-bit knobs end below 2^32"),
-            other => unreachable!("{id:?} is {other:?}, not a count"),
-        };
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            keys: file(KnobId::ServeKeys),
-            open: switch(KnobId::ServeOpen),
-            admin_token: secret(value, KnobId::ServeAdminToken),
-            register_token: secret(value, KnobId::ServeRegisterToken),
+            keys: of.file(KnobId::ServeKeys),
+            open: of.switch(KnobId::ServeOpen),
+            admin_token: of.secret(KnobId::ServeAdminToken),
+            register_token: of.secret(KnobId::ServeRegisterToken),
             tls: TlsFiles {
-                cert: file(KnobId::ServeTlsCert),
-                key: file(KnobId::ServeTlsKey),
-                admin: switch(KnobId::ServeAdminTls),
+                cert: of.file(KnobId::ServeTlsCert),
+                key: of.file(KnobId::ServeTlsKey),
+                admin: of.switch(KnobId::ServeAdminTls),
             },
             outward: Outward {
-                key: secret(value, KnobId::ServeWorkerKey),
-                ca: file(KnobId::ServeWorkerCa),
+                key: of.secret(KnobId::ServeWorkerKey),
+                ca: of.file(KnobId::ServeWorkerCa),
             },
             door: DoorLimits {
-                per_client: count(KnobId::ServeMaxPerClient),
-                header_bytes: match value(KnobId::ServeMaxHeaderBytes) {
-                    Value::Size(size) => size,
-                    other => unreachable!("the size of heads is {other:?}"),
-                },
-                headers: count(KnobId::ServeMaxHeaders),
-                header_time: time(KnobId::ServeHeaderTimeout),
-                idle: time(KnobId::ServeClientIdle),
-                handshake: time(KnobId::ServeHandshakeTimeout),
+                per_client: of.small(KnobId::ServeMaxPerClient),
+                header_bytes: of.size(KnobId::ServeMaxHeaderBytes),
+                headers: of.small(KnobId::ServeMaxHeaders),
+                header_time: of.time(KnobId::ServeHeaderTimeout),
+                idle: of.time(KnobId::ServeClientIdle),
+                handshake: of.time(KnobId::ServeHandshakeTimeout),
             },
         }
-    }
-}
-
-pub(crate) fn secret(value: &impl Fn(KnobId) -> Value, id: KnobId) -> Secret {
-    match value(id) {
-        Value::Secret(secret) => secret,
-        other => unreachable!("{id:?} is {other:?}, not a secret"),
     }
 }

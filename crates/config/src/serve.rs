@@ -7,9 +7,9 @@ use std::time::Duration;
 use homing_domain::Tokens;
 
 use crate::choices::{AdapterMode, CheckWorkers, Switch};
-use crate::knob::Value;
 use crate::security::Security;
 use crate::table::KnobId;
+use crate::values::Values;
 
 /// `homing serve`.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,93 +122,53 @@ pub struct Records {
 }
 
 impl Serve {
-    pub(crate) fn build(value: &impl Fn(KnobId) -> Value) -> Self {
-        let count = |id| match value(id) {
-            Value::Count(count) => u32::try_from(count).expect("ranges of 32-bit knobs end below 2^32"),
-            other => unreachable!("{id:?} is {other:?}, not a count"),
-        };
-        let time = |id| match value(id) {
-            Value::Time(time) => time,
-            other => unreachable!("{id:?} is {other:?}, not a time"),
-        };
-        let size = |id| match value(id) {
-            Value::Size(size) => size,
-            other => unreachable!("{id:?} is {other:?}, not a size"),
-        };
-        let ratio = |id| match value(id) {
-            Value::Ratio(ratio) => ratio,
-            other => unreachable!("{id:?} is {other:?}, not a ratio"),
-        };
-        let address = |id| match value(id) {
-            Value::Address(address) => address,
-            other => unreachable!("{id:?} is {other:?}, not an address"),
-        };
-        let name = |id| match value(id) {
-            Value::Name(name) => name,
-            other => unreachable!("{id:?} is {other:?}, not a name"),
-        };
-        let file = |id| match value(id) {
-            Value::File(path) => path,
-            other => unreachable!("{id:?} is {other:?}, not a file"),
-        };
+    pub(crate) fn build(of: &Values<'_>) -> Self {
         Self {
-            listen: address(KnobId::ServeListen),
-            admin: address(KnobId::ServeAdmin),
-            route: match value(KnobId::ServeRoute) {
-                Value::AddressOr(route) => route,
-                other => unreachable!("{other:?} is not an address or none"),
-            },
-            route_lease: time(KnobId::ServeRouteLease),
-            threads: count(KnobId::ServeThreads),
-            max_connections: count(KnobId::ServeMaxConnections),
-            policy: name(KnobId::ServePolicy),
-            profile: name(KnobId::ServeProfile),
-            tokenizer: file(KnobId::ServeTokenizer),
-            tokenize_timeout: time(KnobId::ServeTokenizeTimeout),
-            check_workers: match value(KnobId::ServeCheckWorkers) {
-                Value::Choice(place) => CheckWorkers::ALL[place],
-                other => unreachable!("what is done with new workers is {other:?}"),
-            },
-            adapters: match value(KnobId::ServeAdapters) {
-                Value::Choice(place) => AdapterMode::ALL[place],
-                other => unreachable!("what is done with adapters is {other:?}"),
-            },
+            listen: of.address(KnobId::ServeListen),
+            admin: of.address(KnobId::ServeAdmin),
+            route: of.address_or(KnobId::ServeRoute),
+            route_lease: of.time(KnobId::ServeRouteLease),
+            threads: of.small(KnobId::ServeThreads),
+            max_connections: of.small(KnobId::ServeMaxConnections),
+            policy: of.name(KnobId::ServePolicy),
+            profile: of.name(KnobId::ServeProfile),
+            tokenizer: of.file(KnobId::ServeTokenizer),
+            tokenize_timeout: of.time(KnobId::ServeTokenizeTimeout),
+            check_workers: of.choice(CheckWorkers::ALL, KnobId::ServeCheckWorkers),
+            adapters: of.choice(AdapterMode::ALL, KnobId::ServeAdapters),
             bodies: Bodies {
-                request: size(KnobId::ServeMaxRequest),
-                answer: size(KnobId::ServeMaxAnswer),
+                request: of.size(KnobId::ServeMaxRequest),
+                answer: of.size(KnobId::ServeMaxAnswer),
             },
             times: Times {
-                connect: time(KnobId::ServeConnectTimeout),
-                first_token: time(KnobId::ServeFirstTokenTimeout),
-                silence: time(KnobId::ServeSilenceTimeout),
-                total: time(KnobId::ServeTotalTimeout),
-                client_stall: time(KnobId::ServeClientStall),
-                request: time(KnobId::ServeRequestTimeout),
-                idle: time(KnobId::ServeIdle),
-                drain: time(KnobId::ServeDrain),
+                connect: of.time(KnobId::ServeConnectTimeout),
+                first_token: of.time(KnobId::ServeFirstTokenTimeout),
+                silence: of.time(KnobId::ServeSilenceTimeout),
+                total: of.time(KnobId::ServeTotalTimeout),
+                client_stall: of.time(KnobId::ServeClientStall),
+                request: of.time(KnobId::ServeRequestTimeout),
+                idle: of.time(KnobId::ServeIdle),
+                drain: of.time(KnobId::ServeDrain),
             },
             retries: Retries {
-                tries: count(KnobId::ServeTries),
-                budget: ratio(KnobId::ServeRetryBudget),
-                migrations: count(KnobId::ServeMigrations),
-                migration_tokens: Tokens(count(KnobId::ServeMigrationTokens)),
+                tries: of.small(KnobId::ServeTries),
+                budget: of.ratio(KnobId::ServeRetryBudget),
+                migrations: of.small(KnobId::ServeMigrations),
+                migration_tokens: Tokens(of.small(KnobId::ServeMigrationTokens)),
             },
             queue: ServeQueue {
-                start_within: time(KnobId::ServeStartWithin),
-                most_wait: time(KnobId::ServeMostWait),
-                requests: count(KnobId::ServeQueueRequests),
+                start_within: of.time(KnobId::ServeStartWithin),
+                most_wait: of.time(KnobId::ServeMostWait),
+                requests: of.small(KnobId::ServeQueueRequests),
             },
             records: Records {
-                decisions: count(KnobId::ServeDecisions),
-                log: file(KnobId::ServeLog),
-                log_bytes: size(KnobId::ServeLogBytes),
-                log_files: count(KnobId::ServeLogFiles),
-                engine_words: match value(KnobId::ServeEngineWords) {
-                    Value::Choice(place) => Switch::ALL[place],
-                    other => unreachable!("a switch is {other:?}"),
-                },
+                decisions: of.small(KnobId::ServeDecisions),
+                log: of.file(KnobId::ServeLog),
+                log_bytes: of.size(KnobId::ServeLogBytes),
+                log_files: of.small(KnobId::ServeLogFiles),
+                engine_words: of.choice(Switch::ALL, KnobId::ServeEngineWords),
             },
-            security: Security::build(value),
+            security: Security::build(of),
         }
     }
 }

@@ -64,7 +64,8 @@ knobs! {
     /// collisions impractical; give it by file or variable, because other users of a machine can read flags.
     HashSeed = "hash.seed", "public", Kind::Seed;
 
-    /// Where knowledge of the engines' caches comes from. A worker can have another.
+    /// Where knowledge of the engines' caches comes from. A worker can have another. Unless `events` is written down, a worker of `homing serve`
+    /// that nobody said a source of events of is `approximate` until it tells one itself.
     CacheView = "index.cache-view", "events", Kind::Choice(CacheView::CHOICES);
 
     /// How many distinct blocks one index keeps. When it is full, leaves are forgotten, and the ranks that held them are
@@ -440,6 +441,13 @@ knobs! {
     /// When two workers serve a request where there are prefill workers.
     DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
 
+    /// With `predicted`: what it weighs that those who generate on a worker wait while it computes a prompt, in times of the prompt's time for each of
+    /// them. More sends more prompts to prefill workers: shorter gaps and later first tokens.
+    DisaggStall = "disagg.stall", "0.1", Kind::Ratio(0.0..=100.0);
+
+    /// With `predicted`: by which share two workers have to be better than one.
+    DisaggMargin = "disagg.margin", "0.02", Kind::Ratio(0.0..=10.0);
+
     /// With `rules`: fewer tokens than this are computed by the decode worker, if they are also a small share of the prompt.
     DisaggUncachedTokens = "disagg.uncached-tokens", "2048", Kind::Count(Unit::Tokens, 0..=1 << 24);
 
@@ -476,6 +484,10 @@ knobs! {
 
     /// How adapters are given to workers.
     AdaptersMethod = "adapters.method", "rendezvous", Kind::Choice(AdapterMethod::CHOICES);
+
+    /// The file in which adapters that operators told of are kept over a restart, where they are managed (`serve.adapters`). It is made if it is not
+    /// there. Without one they must be told of again, but for those that engines have.
+    AdaptersCatalogue = "adapters.catalogue", "none", Kind::File;
 
     /// How many adapters a rank takes whose engine does not say it.
     AdaptersSlots = "adapters.slots", "4", Kind::Count(Unit::Number, 0..=4096);

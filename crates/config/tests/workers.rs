@@ -3,7 +3,8 @@
 use expect_test::{Expect, expect};
 use homing_config::worker::{WorkerKey, WorkerProblem};
 use homing_config::{
-    CacheView, Config, EventSource, FileText, Inputs, KnobId, Rejected, Resolved, WorkerDefaults, WorkerSpec, resolve,
+    CacheView, Config, EventSource, FileText, Inputs, KnobId, Rejected, Resolved, ViewBy, WithoutSource,
+    WorkerDefaults, WorkerSpec, resolve,
 };
 use homing_domain::{BlockSize, DpRank, Role};
 use proptest::prelude::*;
@@ -259,7 +260,10 @@ fn keys_that_do_not_go_together_are_both_named() {
 #[test]
 fn a_view_from_events_needs_someone_who_tells_them() {
     rejected(
-        &flags(&["http://a", "http://b,cache-view=events"]),
+        &Inputs {
+            without_source: WithoutSource::Refuse,
+            ..flags(&["http://a", "http://b,cache-view=events"])
+        },
         &expect![[r#"
             worker 1 (http://a), from flag --worker: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`
             worker 2 (http://b), from flag --worker: `cache-view` is `events`, which needs `events` or `agent`; or say `cache-view=approximate`"#]],
@@ -271,6 +275,62 @@ fn a_view_from_events_needs_someone_who_tells_them() {
     assert_eq!(url.to_string(), "http://a/x/kv_cache_events");
     let unused = accepted(&flags(&["http://a,cache-view=approximate,events=tcp://a:5557"]));
     assert_eq!(unused.config.workers[0].source, EventSource::Nobody);
+}
+
+#[test]
+fn without_a_source_the_view_is_approximate_until_one_is_learnt() {
+    let table = "[[worker]]\nurl = \"http://a\"";
+    let variable = Inputs {
+        worker_variable: "http://a".to_owned(),
+        ..Inputs::default()
+    };
+    for inputs in [flags(&["http://a"]), variable, file(table)] {
+        let worker = accepted(&inputs).config.workers.remove(0);
+        assert_eq!(
+            (worker.cache_view, worker.view_by, worker.source),
+            (CacheView::Approximate, ViewBy::Assumption, EventSource::Nobody)
+        );
+    }
+    let with_source = accepted(&flags(&["http://a,events=tcp://a:5557"]))
+        .config
+        .workers
+        .remove(0);
+    assert_eq!(
+        (with_source.cache_view, with_source.view_by),
+        (CacheView::Events, ViewBy::Choice)
+    );
+}
+
+#[test]
+fn whoever_says_events_means_them() {
+    let said = |inputs: Inputs| Inputs {
+        flags: vec![(KnobId::CacheView, "events".to_owned())],
+        ..inputs
+    };
+    rejected(
+        &said(flags(&["http://a,events=tcp://a:5557", "http://b"])),
+        &expect![
+            "worker 2 (http://b), from flag --worker: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
+    );
+    rejected(
+        &file("[index]\ncache-view = \"events\"\n[[worker]]\nurl = \"http://b\""),
+        &expect![
+            "worker 1 (http://b), from file homing.toml: `cache-view` is `events` by the setting `index.cache-view`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
+    );
+    rejected(
+        &flags(&["http://b,cache-view=events"]),
+        &expect![
+            "worker 1 (http://b), from flag --worker: `cache-view` is `events`, which needs `events` or `agent`; or say `cache-view=approximate`"
+        ],
+    );
+    let other = Inputs {
+        flags: vec![(KnobId::CacheView, "none".to_owned())],
+        ..flags(&["http://b"])
+    };
+    let worker = accepted(&other).config.workers.remove(0);
+    assert_eq!((worker.cache_view, worker.view_by), (CacheView::None, ViewBy::Choice));
 }
 
 #[test]

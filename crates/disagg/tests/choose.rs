@@ -65,7 +65,7 @@ impl Fleet {
             rank: rank(2_000, at),
             cost: *time,
             first_token: Millis(*time),
-            prefill: Millis(*time),
+            stalls: Millis(*time),
             uncached: PROMPT,
             decoding: *decoding,
         });

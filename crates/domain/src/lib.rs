@@ -10,6 +10,7 @@
 pub mod event;
 pub mod fleet;
 pub mod key;
+mod planted;
 pub mod units;
 
 pub use event::{

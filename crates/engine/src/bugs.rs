@@ -46,17 +46,4 @@ impl Bug {
     ];
 }
 
-/// Whether a mistake is switched on. In production this is the constant `false`.
-macro_rules! planted {
-    ($config:expr, $bug:ident) => {{
-        #[cfg(any(test, feature = "testing"))]
-        let planted = $config.bug == Some($crate::Bug::$bug);
-        #[cfg(not(any(test, feature = "testing")))]
-        let planted = {
-            let _ = &$config;
-            false
-        };
-        planted
-    }};
-}
-pub(crate) use planted;
+pub(crate) use homing_domain::planted;

@@ -20,11 +20,11 @@ impl Rank {
             self.counters.late_answers += 1;
             return;
         };
-        if repair.id != reply.ask && !planted!(shared.config, NoEpochCheck) {
+        if repair.id != reply.ask && !planted!(shared.config.bug, NoEpochCheck) {
             self.counters.late_answers += 1;
             return;
         }
-        if reply.rank != self.id && !planted!(shared.config, ForeignAnswerAccepted) {
+        if reply.rank != self.id && !planted!(shared.config.bug, ForeignAnswerAccepted) {
             self.counters.foreign_answers += 1;
             self.fail_try(now_ms, shared);
             return;
@@ -49,7 +49,7 @@ impl Rank {
             return;
         };
         let known = self.serving.history.verdict(batch.sequence, batch.digest);
-        if self.draft.is_some() && known == Verdict::Different && !planted!(shared.config, RestartTakenForGap) {
+        if self.draft.is_some() && known == Verdict::Different && !planted!(shared.config.bug, RestartTakenForGap) {
             // What is being built is of another life than what is shown.
             self.restart(now_ms, None, shared);
             return;
@@ -71,7 +71,7 @@ impl Rank {
             repair.proof = Proof::Given;
         } else {
             match target.history.verdict(batch.sequence, batch.digest) {
-                Verdict::Different if !planted!(shared.config, RestartTakenForGap) => {
+                Verdict::Different if !planted!(shared.config.bug, RestartTakenForGap) => {
                     self.restart(now_ms, None, shared);
                     return;
                 }
@@ -211,7 +211,7 @@ impl Rank {
             self.fail_try(now_ms, shared);
             return;
         }
-        if planted!(shared.config, SwapBeforeDrain) {
+        if planted!(shared.config.bug, SwapBeforeDrain) {
             self.publish(shared);
             self.settle(now_ms, shared);
         }

@@ -177,7 +177,7 @@ impl Feed {
 
     fn replied(&mut self, now_ms: u64, reply: Reply) {
         let asker = match self.shared.asker(reply.ask) {
-            None if planted!(self.shared.config, NoEpochCheck) => Some(reply.rank),
+            None if planted!(self.shared.config.bug, NoEpochCheck) => Some(reply.rank),
             asker => asker,
         };
         match asker.and_then(|rank| self.ranks.get_mut(&rank)) {
@@ -188,7 +188,7 @@ impl Feed {
 
     fn clear_siblings(&mut self, now_ms: u64) {
         for clear in std::mem::take(&mut self.shared.worker_clears) {
-            if planted!(self.shared.config, ClearOnOneRankOnly) {
+            if planted!(self.shared.config.bug, ClearOnOneRankOnly) {
                 continue;
             }
             let siblings = self.ranks_of(clear.worker).filter(|rank| *rank != clear.rank);

@@ -91,7 +91,7 @@ impl Rank {
         let is_live = matches!(self.serving.cursor, Cursor::Live(_));
         let is_live_only = self.source.recovery == Recovery::LiveOnly;
         match verdict {
-            Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
+            Verdict::Different | Verdict::FarBehind if !planted!(shared.config.bug, RestartTakenForGap) => {
                 self.restart(now_ms, Some(batch), shared);
             }
             Verdict::Unknown if is_live && is_live_only && batch.sequence == Sequence(0) => {
@@ -106,8 +106,8 @@ impl Rank {
             }
             _ => {
                 self.counters.repeats += 1;
-                let again = planted!(shared.config, RepeatCountedTwice) && verdict == Verdict::Same;
-                if again || planted!(shared.config, StaleApplied) {
+                let again = planted!(shared.config.bug, RepeatCountedTwice) && verdict == Verdict::Same;
+                if again || planted!(shared.config.bug, StaleApplied) {
                     let cursor = self.serving.cursor;
                     self.accept(now_ms, batch, shared);
                     self.serving.cursor = cursor;
@@ -155,7 +155,7 @@ impl Rank {
                 return;
             }
         }
-        if !(planted!(shared.config, DroppedTailForgotten) && pushed == Pushed::Dropped) {
+        if !(planted!(shared.config.bug, DroppedTailForgotten) && pushed == Pushed::Dropped) {
             self.note_heard(sequence);
         }
     }
@@ -198,7 +198,7 @@ impl Rank {
             return;
         }
         match self.serving.history.verdict(sequence, digest) {
-            Verdict::Different | Verdict::FarBehind if !planted!(shared.config, RestartTakenForGap) => {
+            Verdict::Different | Verdict::FarBehind if !planted!(shared.config.bug, RestartTakenForGap) => {
                 self.restart(now_ms, None, shared);
             }
             Verdict::Same if self.serving.cursor == Cursor::Live(sequence) => self.verify(now_ms),
@@ -210,7 +210,7 @@ impl Rank {
     pub(crate) fn overflowed(&mut self, now_ms: u64, highest: Option<Sequence>, shared: &mut Shared) {
         self.counters.overflows += 1;
         if let Some(sequence) = highest
-            && !planted!(shared.config, DroppedTailForgotten)
+            && !planted!(shared.config.bug, DroppedTailForgotten)
         {
             self.note_heard(sequence);
         }

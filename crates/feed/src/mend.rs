@@ -166,7 +166,7 @@ impl Rank {
             let target = self.target();
             let (cursor, history) = (target.cursor, &target.history);
             let different = |batch: &KvBatch| history.verdict(batch.sequence, batch.digest) == Verdict::Different;
-            if self.buffer.stale(cursor).any(different) && !planted!(shared.config, RestartTakenForGap) {
+            if self.buffer.stale(cursor).any(different) && !planted!(shared.config.bug, RestartTakenForGap) {
                 self.restart(now_ms, None, shared);
                 return;
             }

@@ -8,6 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use homing_config::CacheView;
 use homing_discovery::State as Health;
 use homing_doctor::Severity;
 use homing_domain::{BlockSize, RankId};
@@ -139,7 +140,11 @@ fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>) -> Value {
             let row = rows.get(&rank).copied().unwrap_or_default();
             json!({
                 "rank": rank.dp.0,
-                "view": status.map_or("none", |status| status.state.name()),
+                "view": match (status, worker.spec.cache_view) {
+                    (Some(status), _) => status.state.name(),
+                    (None, CacheView::Approximate) => "guess",
+                    (None, _) => "none",
+                },
                 "running": row.running,
                 "waiting": row.waiting,
                 "booked": row.booked,

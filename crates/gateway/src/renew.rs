@@ -13,9 +13,9 @@ use homing_config::security::{Security, TlsFiles};
 use homing_config::{Secret, SecretText};
 use homing_tls::{Identity, Renewed};
 
+use crate::error::StartError;
 use crate::keyring::Keyring;
 use crate::operators::Tokens;
-use crate::service::StartError;
 
 /// What is renewed, and from where.
 #[derive(Debug)]

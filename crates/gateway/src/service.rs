@@ -1,151 +1,44 @@
 //! From what the operator asked for to a gateway that answers, and its end.
 
 use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::keys::KeysProblem;
-use homing_config::{Config, HttpUrl, Reader, Rejected, Resolved, Scheme, Switch};
+use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
 use homing_domain::KeyHasher;
-use homing_profile::ProfileError;
-use homing_scheduler::policy::PolicyError;
 use homing_telemetry::Metrics;
-use homing_tls::{TlsError, Trust};
-use thiserror::Error;
+use homing_tls::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::advice::{self, Advice};
+use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::door::Door;
+use crate::error::StartError;
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::gateway::Gateway;
 use crate::kept::Kept;
+use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
 use crate::operators::Operators;
 use crate::outward::Outward;
-use crate::pool::Pool;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
 use crate::shard::{Ending, Shards};
-use crate::steward::{Begin, Steward, StewardError};
-use crate::tokens::{Prompters, TokenizerError};
+use crate::steward::{Begin, Steward};
+use crate::tokens::Prompters;
 use crate::{adapters, admin};
 
-/// Connections of operators at once.
-const ADMIN_CONNECTIONS: usize = 256;
 /// Notices of watchers that wait.
 const NOTICES: usize = 1024;
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
-
-/// Why the gateway cannot start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address} (`{knob}`): {error}")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// Who asked for it.
-        knob: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-    /// The policy is none.
-    #[error("{0} (`serve.policy`)")]
-    Policy(#[from] PolicyError),
-    /// The rules of where KV may travel are none.
-    #[error(transparent)]
-    Topology(#[from] homing_config::BadTopology),
-    /// The profile cannot be used.
-    #[error("the profile cannot be used (`serve.profile`): {0}")]
-    Profile(#[from] ProfileError),
-    /// The file of the profile cannot be read.
-    #[error("the profile cannot be read (`serve.profile`): {0}")]
-    ProfileFile(String),
-    /// The tokenizer cannot be used.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The log cannot be written.
-    #[error("cannot log to {path} (`serve.log`): {error}")]
-    Log {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The collector of traces is none.
-    #[error("{endpoint} (`trace.endpoint`) {why}")]
-    Collector {
-        /// As it was written.
-        endpoint: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Workers cannot be watched.
-    #[error(transparent)]
-    Steward(#[from] StewardError),
-    /// Threads cannot be started.
-    #[error("cannot start a thread: {0}")]
-    Threads(#[from] io::Error),
-    /// Anybody could ask from anywhere.
-    #[error(
-        "`serve.listen` is {address}, which other machines can reach, and nobody is asked for a key: name a file of keys with \
-         `serve.keys` (`homing keys new --tenant NAME` makes a key), listen on 127.0.0.1, or say `--open` if something in front \
-         asks for keys"
-    )]
-    Open {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
-    /// Anybody could give orders from anywhere.
-    #[error(
-        "`serve.admin` is {address}, which other machines can reach, and operators are not asked for a token: set \
-         `serve.admin-token` (`file:PATH`, or the variable HOMING_SERVE_ADMIN_TOKEN), or listen on 127.0.0.1"
-    )]
-    AdminOpen {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
-    /// Anybody could book requests from anywhere.
-    #[error(
-        "`serve.route` is {address}, which other machines can reach, and proxies are not asked for a token: set \
-         `serve.admin-token` (`file:PATH`, or the variable HOMING_SERVE_ADMIN_TOKEN), or listen on 127.0.0.1"
-    )]
-    RouteOpen {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
-    /// The keys cannot be used.
-    #[error("{0} (`serve.keys`)")]
-    Keys(#[from] KeysProblem),
-    /// A secret cannot be read.
-    #[error("{problem} (`{knob}`)")]
-    Secret {
-        /// Who asked for it.
-        knob: &'static str,
-        /// Why.
-        problem: Rejected,
-    },
-    /// Certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-}
 
 /// The gateway: bound to its addresses, and at work.
 #[derive(Debug)]
@@ -187,6 +80,7 @@ impl Service {
         config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
         let prompters = Arc::new(Prompters::new(serve.tokenizer.as_deref())?);
+        let catalogue = catalogue(&config)?;
         let log = log(&config, &metrics)?;
         let (listener, address) = listen(serve.listen, "serve.listen")?;
         let (admin_listener, admin_address) = listen(serve.admin, "serve.admin")?;
@@ -211,12 +105,7 @@ impl Service {
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = RegistrationsConfig {
-            lease: config.discovery.lease,
-            longest: config.discovery.lease_most,
-            defaults: config.worker_defaults(),
-        };
-        let registrations = Registrations::new(registrations, &metrics);
+        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
@@ -238,6 +127,7 @@ impl Service {
             trust,
             spoken,
             orders,
+            catalogue,
         })?;
         let steward = tokio::spawn(steward.run(changes, notices));
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
@@ -338,79 +228,6 @@ impl Service {
     }
 }
 
-/// Whether nobody can ask or order anything from elsewhere unless the operator said so.
-fn guarded(config: &Config) -> Result<(), StartError> {
-    let (serve, security) = (&config.serve, &config.serve.security);
-    if !serve.listen.ip().is_loopback() && security.keys.is_none() && !security.open.is_on() {
-        return Err(StartError::Open { address: serve.listen });
-    }
-    if !serve.admin.ip().is_loopback() && !security.admin_token.is_some() {
-        return Err(StartError::AdminOpen { address: serve.admin });
-    }
-    let route = serve.route.filter(|route| !route.ip().is_loopback());
-    if let (Some(address), false) = (route, security.admin_token.is_some()) {
-        return Err(StartError::RouteOpen { address });
-    }
-    Ok(())
-}
-
-fn scheme(tls: Switch) -> &'static str {
-    if tls.is_on() { "https" } else { "http" }
-}
-
-/// What proxies are answered by.
-#[derive(Debug)]
-struct Advising {
-    address: SocketAddr,
-    tasks: [JoinHandle<()>; 2],
-}
-
-impl Advising {
-    fn start(gateway: &Arc<Gateway>, operators: &Operators, door: Arc<Door>, route: (StdListener, SocketAddr)) -> Self {
-        let (listener, address) = route;
-        let times = &gateway.config.load().serve.times;
-        let pool = Arc::new(Pool::new(times.idle, times.connect));
-        let advice = Arc::new(Advice::new(gateway.clone(), pool));
-        let proxies = Operators {
-            door,
-            routes: advice::routes(advice.clone()),
-            ..operators.clone()
-        };
-        Self {
-            address,
-            tasks: [tokio::spawn(proxies.run(listener)), tokio::spawn(advice.sweep())],
-        }
-    }
-}
-
-/// The doors of all listeners.
-struct Doors {
-    with_tls: (Switch, Switch),
-    clients: Arc<Door>,
-    operators: Arc<Door>,
-    proxies: Arc<Door>,
-}
-
-impl Doors {
-    fn new(config: &Config, renewal: &Renewal, metrics: &Arc<Metrics>) -> Self {
-        let (serve, security) = (&config.serve, &config.serve.security);
-        let identity = renewal.identity();
-        let of_operators = identity.clone().filter(|_| security.tls.admin.is_on());
-        let switch = |is: bool| if is { Switch::On } else { Switch::Off };
-        Self {
-            with_tls: (switch(identity.is_some()), switch(of_operators.is_some())),
-            clients: Door::new(serve.max_connections as usize, security.door.clone(), identity, metrics),
-            operators: Door::new(ADMIN_CONNECTIONS, security.door.clone(), of_operators.clone(), metrics),
-            proxies: Door::new(
-                serve.max_connections as usize,
-                security.door.clone(),
-                of_operators,
-                metrics,
-            ),
-        }
-    }
-}
-
 type Settings = watch::Receiver<Arc<Resolved>>;
 
 /// Who tells of workers. With a file, what it says is told as well.
@@ -430,13 +247,8 @@ fn sources(
         sources.push(Box::new(Static::new(config.workers.clone(), &resolved.workers_source)));
     }
     for place in &config.discover {
-        let dns = DnsConfig {
-            server: config.discovery.dns_server,
-            least: config.discovery.dns_least,
-            most: config.discovery.dns_most,
-            timeout: config.discovery.dns_timeout,
-        };
-        sources.push(Box::new(Dns::new(place, config.worker_defaults(), dns)));
+        let dns = Dns::new(place, config.worker_defaults(), DnsConfig::of(config));
+        sources.push(Box::new(dns));
     }
     sources.push(registrations.source());
     (sources, settings)
@@ -462,11 +274,18 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
                 serve.tokenizer.clone(),
                 serve.queue.clone(),
             );
+            let disagg = &config.disagg;
+            let halves = (
+                settings::apart(disagg),
+                disagg.prefill_policy.clone(),
+                disagg.decode_policy.clone(),
+                disagg.link,
+            );
             (
                 built,
-                chosen,
+                (chosen, halves),
                 serve.records.clone(),
-                config.index.clone(),
+                (config.index.clone(), config.adapters.clone()),
                 config.hash_seed,
                 serve.security.clone(),
             )
@@ -477,6 +296,19 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
         gateway.config.store(Arc::new(new));
         tracing::info!("the settings were read again");
     }
+}
+
+/// The adapters that operators told of before, where they are kept and can be managed.
+fn catalogue(config: &Config) -> Result<Option<(Catalogue, Entries)>, StartError> {
+    let path = config.adapters.catalogue.as_deref();
+    let Some(path) = path.filter(|_| config.serve.adapters == AdapterMode::Manage) else {
+        return Ok(None);
+    };
+    let opened = Catalogue::open(path).map_err(|problem| StartError::Catalogue {
+        path: path.to_path_buf(),
+        problem,
+    })?;
+    Ok(Some(opened))
 }
 
 fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, StartError> {
@@ -516,26 +348,6 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         queue: traces.queue as usize,
     };
     Ok(Some(Exporter::start(exporter, metrics.clone())?))
-}
-
-fn listen(address: SocketAddr, knob: &'static str) -> Result<(StdListener, SocketAddr), StartError> {
-    let failed = |error| StartError::Listen { address, knob, error };
-    let domain = if address.is_ipv4() {
-        socket2::Domain::IPV4
-    } else {
-        socket2::Domain::IPV6
-    };
-    let bind = || -> io::Result<StdListener> {
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    };
-    let listener = bind().map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.

@@ -14,7 +14,7 @@ use homing_scheduler::queue::{ClassSpec, Limits, Order};
 use homing_wire::Dialect;
 
 use crate::clock::Clock;
-use crate::service::StartError;
+use crate::error::StartError;
 
 /// The router of one model and block size.
 pub(crate) fn router(config: &Config, size: BlockSize, hasher: KeyHasher) -> RouterConfig {
@@ -53,7 +53,7 @@ pub(crate) fn router(config: &Config, size: BlockSize, hasher: KeyHasher) -> Rou
 }
 
 /// When two workers serve a request, and which.
-fn apart(disagg: &Disagg) -> ApartConfig {
+pub(crate) fn apart(disagg: &Disagg) -> ApartConfig {
     let topology = disagg.topology().unwrap_or_default();
     let topology = topology.into_iter().map(|rule| match rule {
         TopologyRule::Required(label) => Topology {
@@ -66,16 +66,17 @@ fn apart(disagg: &Disagg) -> ApartConfig {
         },
     });
     let mut apart = ApartConfig::default();
-    match disagg.when {
-        DisaggWhen::Predicted => {}
-        DisaggWhen::Rules => {
-            apart.choose.whether = Whether::Rules {
-                uncached: disagg.uncached_tokens,
-                share: disagg.uncached_share,
-            };
-        }
-        DisaggWhen::Always => apart.choose.whether = Whether::Always,
-    }
+    apart.choose.whether = match disagg.when {
+        DisaggWhen::Predicted => Whether::Predicted {
+            stall: disagg.stall,
+            margin: disagg.margin,
+        },
+        DisaggWhen::Rules => Whether::Rules {
+            uncached: disagg.uncached_tokens,
+            share: disagg.uncached_share,
+        },
+        DisaggWhen::Always => Whether::Always,
+    };
     apart.choose.topology = topology.collect();
     apart.choose.most_queued = disagg.queued_tokens.unwrap_or(u64::MAX);
     apart.staging.most_share = disagg.staged_share;
@@ -174,5 +175,17 @@ pub(crate) fn view(spec: &WorkerSpec, facts: &Facts) -> CacheView {
         AskedView::Events => CacheView::Events,
         AskedView::Approximate => CacheView::Guess,
         AskedView::None => CacheView::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_pairs_are_their_own() {
+        let ours = apart(&Config::default().disagg);
+        assert_eq!(ours.choose, ApartConfig::default().choose);
+        assert_eq!(ours.staging, ApartConfig::default().staging);
     }
 }

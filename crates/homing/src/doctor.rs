@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use homing_config::{Config, Reader, WorkerSpec, flags};
+use homing_config::{Config, Reader, WithoutSource, WorkerSpec, flags};
 use homing_discovery::Outward;
 use homing_doctor::{Depth, Examined, Examiner, Patience, Report, judge, prompter};
 use homing_tls::Trust;
@@ -49,7 +49,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 fn examine(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let mut reader = Reader::new(matches);
+    let mut reader = Reader::new(matches, WithoutSource::Approximate);
     let named = reader.take_workers();
     let config = reader.read().context("the settings cannot be used")?.config;
     let workers = workers(&named, &config)?;

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use homing_config::{KnobId, Resolved, Source, flags};
+use homing_config::{KnobId, Reader, Resolved, Source, WithoutSource, flags};
 
 /// Requests are read on one thread and their prompts prepared on others: what is given back by another thread than it was taken by has to be
 /// of use to both, or memory grows with the number of streams that there ever were.
@@ -102,9 +102,9 @@ fn command() -> Command {
 fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("demo", matches)) => run_demo(matches),
-        Some(("serve", matches)) => serve::run(homing_config::Reader::new(matches)),
-        Some(("index", matches)) => index::run(&settings(matches)?),
-        Some(("agent", matches)) => agent::run(&settings(matches)?.config),
+        Some(("serve", matches)) => serve::run(Reader::new(matches, WithoutSource::Approximate)),
+        Some(("index", matches)) => index::run(&listening(matches)?),
+        Some(("agent", matches)) => agent::run(&listening(matches)?.config),
         Some(("mock", matches)) => mock::run(&settings(matches)?.config),
         Some(("config", matches)) if matches.get_flag("reference") => print(&homing_config::reference::page()),
         Some(("config", matches)) => print(&effective(&settings(matches)?)),
@@ -162,7 +162,12 @@ fn run_demo(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 fn settings(matches: &ArgMatches) -> anyhow::Result<Resolved> {
-    homing_config::load(matches).context("the settings cannot be used")
+    homing_config::load(matches, WithoutSource::Approximate).context("the settings cannot be used")
+}
+
+/// The same for those who do nothing but listen to events.
+fn listening(matches: &ArgMatches) -> anyhow::Result<Resolved> {
+    homing_config::load(matches, WithoutSource::Refuse).context("the settings cannot be used")
 }
 
 /// One line per knob and then per worker: what it is set to, and where.

@@ -94,7 +94,7 @@ fn mock(more: &[&str]) -> Running {
 fn serve(workers: &[&Running], more: &[&str]) -> Running {
     let specs: Vec<String> = workers
         .iter()
-        .map(|worker| format!("http://{},model=tiny,cache-view=approximate", worker.address))
+        .map(|worker| format!("http://{}", worker.address))
         .collect();
     let mut arguments = vec![
         "serve",
@@ -163,6 +163,30 @@ fn it_serves_and_ends_as_the_system_asks() {
     assert!(status.success(), "{status}");
 }
 
+/// What `/admin/fleet` says of the only worker, once it takes requests.
+fn only_worker(gateway: &Running) -> Value {
+    let admin = gateway.told("operators:");
+    wait("a worker", || ask(&admin, "GET /ready", "").0 == 200);
+    let (_, fleet) = ask(&admin, "GET /admin/fleet", "");
+    let fleet: Value = serde_json::from_str(&fleet).expect("JSON");
+    fleet["workers"][0].clone()
+}
+
+#[test]
+fn of_a_worker_nothing_but_its_address_needs_to_be_said() {
+    let silent = mock(&["--events", "none", "--replay", "none"]);
+    let guessed = only_worker(&serve(&[&silent], &[]));
+    assert_eq!(guessed["ranks"][0]["view"], "guess", "{guessed}");
+    // This one tells where its events are.
+    let telling = mock(&["--dialect", "sglang", "--events", "tcp://127.0.0.1:0"]);
+    let heard = only_worker(&serve(&[&telling], &[]));
+    assert_ne!(heard["ranks"][0]["view"], "guess", "{heard}");
+    assert!(
+        heard["remarks"].to_string().contains("it publishes events at"),
+        "{heard}"
+    );
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused_in_words() {
     for (arguments, words) in [
@@ -174,6 +198,21 @@ fn settings_that_cannot_be_are_refused_in_words() {
         (
             vec!["serve", "--open", "--listen", "203.0.113.1:80"],
             "cannot listen on 203.0.113.1:80 (`serve.listen`)",
+        ),
+        // The default is events where there are any; who says `events` is taken at his word.
+        (
+            vec![
+                "serve",
+                "--worker",
+                "http://127.0.0.1:1",
+                "--index-cache-view",
+                "events",
+            ],
+            "`cache-view` is `events` by the setting `index.cache-view`",
+        ),
+        (
+            vec!["index", "--worker", "http://127.0.0.1:1"],
+            "`cache-view` is `events` by the setting `index.cache-view`",
         ),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_homing")).args(&arguments).output();

@@ -45,7 +45,7 @@ impl IndexConfig {
         if self.small_pieces {
             return 1;
         }
-        300
+        100
     }
 
     /// The most ranks that can be asked for: each may need a second slot while it is replaced.

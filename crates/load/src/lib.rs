@@ -9,6 +9,7 @@
 //! - [`lanes`]: the same of all ranks at once, for decisions;
 //! - [`report`]: what engines say of themselves, of which only what we did not book ourselves counts;
 //! - [`pace`]: how fast a rank is, learnt from first tokens;
+//! - `usual`: how long prompts take, all in all;
 //! - [`config`]: bounds and defaults.
 //!
 //! **Invariant:** when all bookings have ended, in whatever order they and their transitions came, all sums are zero.
@@ -34,6 +35,7 @@ mod prompts;
 pub mod rank;
 pub mod report;
 mod transitions;
+mod usual;
 
 pub use booking::{Booking, Counters, End, Heard, LoadError, Place, PromptWork, Ticket};
 #[cfg(any(test, feature = "testing"))]

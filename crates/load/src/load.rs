@@ -1,7 +1,7 @@
 //! What was booked where, and what became of it?
 
 use homing_domain::{AdapterName, BlockKey, RequestId, Tokens};
-use homing_profile::{Time, Timing};
+use homing_profile::{Millis, Time, Timing};
 use rustc_hash::FxHashMap;
 
 use crate::booking::{Booking, Counters, End, Heard, LoadError, Place, Ticket};
@@ -14,6 +14,7 @@ use crate::pace::Pace;
 use crate::prompts::Prompts;
 use crate::rank::{Ahead, PARTS, RankLoad, Slopes, blocks_of};
 use crate::report::{Others, Report, Reported};
+use crate::usual::Usual;
 
 /// All ranks of one model, and all that is booked on them.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub struct Load {
     pub(crate) timings: Vec<Timing>,
     /// Places that have a rank.
     pub(crate) taken: usize,
+    pub(crate) usual: Usual,
 }
 
 impl Load {
@@ -63,6 +65,7 @@ impl Load {
             busy: Busy::default(),
             timings: Vec::new(),
             taken: 0,
+            usual: Usual::default(),
         }
     }
 
@@ -377,6 +380,12 @@ impl Load {
     /// The share of ranks that had prompts to compute over the last seconds, from 0 to 1: how likely it is that a prompt waits.
     pub fn utilisation(&self, now: Time) -> f64 {
         self.busy.share(now, self.taken)
+    }
+
+    /// What the prompts of the last thousand bookings took by their profiles, as far as they were not cached, on the average. Nothing
+    /// while few have been booked.
+    pub fn usual_prefill(&self) -> Option<Millis> {
+        self.usual.mean()
     }
 
     /// Bookings that live.

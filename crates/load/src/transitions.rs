@@ -56,7 +56,7 @@ impl Load {
         if let Some(adapter) = &entry.adapter {
             *self.adapters.entry((entry.place, adapter.clone())).or_default() += 1;
         }
-        let (uncached, work, stage) = (entry.uncached, entry.work, entry.stage);
+        let (uncached, work, prefill, stage) = (entry.uncached, entry.work, entry.prefill, entry.stage);
         self.ranks[place].coming += entry.coming;
         if stage == Stage::Awaiting {
             self.ranks[place].awaiting += 1;
@@ -71,6 +71,7 @@ impl Load {
         rank.ahead.work += work;
         rank.pending += 1;
         if uncached > 0 {
+            self.usual.saw(prefill);
             rank.typical_prompt += (uncached as f32 - rank.typical_prompt) / 32.0;
         }
         if rank.pending == 1 {

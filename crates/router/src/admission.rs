@@ -72,13 +72,14 @@ impl Desk {
             priority: question.priority,
             deadline: Some(asked.map_or(latest, |deadline| deadline.min(latest))),
             jump: question.jump,
+            prompt: question.prompt,
             uncached,
             since: now,
         };
         // What waits is computed by all that are eligible, before it is this one's turn.
         let rank = self.core.load.rank(chosen.place);
         let token = rank.map_or(0.0, homing_load::RankLoad::token_ms);
-        let ahead = self.queue.tokens() as f64 * token / f64::from(decision.eligible.max(1));
+        let ahead = self.queue.uncached() as f64 * token / f64::from(decision.eligible.max(1));
         self.queue.put(waiting, Millis(chosen.first_token.0 + ahead))?;
         self.parked.insert(question.id.clone(), question);
         Ok(())

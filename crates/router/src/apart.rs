@@ -13,7 +13,7 @@ use homing_scheduler::{CacheUse, Decision, Overrides, Phase, Pin, Policy, Reuse}
 use crate::question::{Question, Routed};
 
 /// How pairs are chosen and bounded.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ApartConfig {
     /// One or two, and which two.
     pub choose: ChooseSettings,

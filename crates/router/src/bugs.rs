@@ -34,14 +34,4 @@ impl Bug {
     ];
 }
 
-/// Whether a mistake is switched on. In production this is the constant `false`.
-macro_rules! planted {
-    ($bug:expr, $name:ident) => {{
-        #[cfg(any(test, feature = "testing"))]
-        let planted = $bug == Some($crate::Bug::$name);
-        #[cfg(not(any(test, feature = "testing")))]
-        let planted = false;
-        planted
-    }};
-}
-pub(crate) use planted;
+pub(crate) use homing_domain::planted;

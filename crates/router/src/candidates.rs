@@ -94,11 +94,14 @@ impl Core {
         let (_, rank) = self.known(of.place)?;
         let spared = self.spared(question.prompt, of.depths.spared());
         let first_token = prediction.first_token();
+        // Those who decode there have a step anyway.
+        let timing = self.load.timings().get(rank.kind())?;
+        let step = timing.prefill(Tokens(1), Tokens(0)) * rank.present_factor();
         Some(Whole {
             rank: of.rank,
             cost: if in_time { of.cost } else { first_token.0 },
             first_token,
-            prefill: Millis(prediction.prefill),
+            stalls: Millis((prediction.prefill - step.0).max(0.0)),
             uncached: Tokens(question.prompt.0 - spared.0),
             decoding: rank.decoding(),
         })

@@ -38,7 +38,7 @@ pub struct State {
     pub ranks: Vec<RankState>,
     /// Requests that wait.
     pub waiting: usize,
-    /// Their tokens that are not cached.
+    /// The tokens of their prompts.
     pub waiting_tokens: u64,
     /// Requests that are booked.
     pub booked: usize,

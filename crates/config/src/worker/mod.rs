@@ -117,11 +117,12 @@ pub enum ViewBy {
 }
 
 /// What becomes of a worker that shall be known by events while no source of them is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithoutSource {
-    /// It is refused.
+    /// It is refused: who asks can do nothing without events.
     Refuse,
     /// Until one is learnt, its view is approximate ([`ViewBy::Assumption`]). Only a worker that asks for `events` itself is refused.
+    #[default]
     Approximate,
 }
 

@@ -160,8 +160,8 @@ pub struct Whole {
     pub cost: f64,
     /// Until the first token.
     pub first_token: Millis,
-    /// What the prompt takes there.
-    pub prefill: Millis,
+    /// By how much longer steps are, all together, because the prompt is computed in them.
+    pub stalls: Millis,
     /// Tokens of the prompt that are not in its cache.
     pub uncached: Tokens,
     /// Sequences that decode there.
@@ -240,6 +240,8 @@ pub enum Because {
     LittleToCompute,
     /// There is enough to compute.
     MuchToCompute,
+    /// Two serve whatever they can.
+    Always,
     /// Two are required.
     Required,
     /// The caller named a prefill worker.
@@ -268,6 +270,7 @@ impl Because {
             Self::WholeCostsLess => "one worker costs less",
             Self::LittleToCompute => "little to compute",
             Self::MuchToCompute => "much to compute",
+            Self::Always => "two wherever there are two",
             Self::Required => "two are required",
             Self::Named => "prefill worker named",
             Self::NobodyAlone => "nobody serves alone",
@@ -365,7 +368,8 @@ pub fn choose(settings: &ChooseSettings, scene: &Scene<'_>) -> Result<Choice, Re
             }
             Because::PairCostsLess
         }
-        (Whether::Rules { .. } | Whether::Always, Some(_)) => Because::MuchToCompute,
+        (Whether::Rules { .. }, Some(_)) => Because::MuchToCompute,
+        (Whether::Always, Some(_)) => Because::Always,
     };
     Ok(Choice {
         way: Way::Pair(found),
@@ -379,7 +383,7 @@ fn best_whole(settings: &ChooseSettings, scene: &Scene<'_>) -> Option<(usize, f6
         Whether::Predicted { stall, .. } => stall,
         Whether::Rules { .. } | Whether::Always => 0.0,
     };
-    let cost = |whole: &Whole| whole.cost + stall * f64::from(whole.decoding) * whole.prefill.0;
+    let cost = |whole: &Whole| whole.cost + stall * f64::from(whole.decoding) * whole.stalls.0;
     // Costs of policies that do not count in time are not compared with each other by what we add to them: their first is their choice.
     let look_at = if stall > 0.0 { scene.wholes.len() } else { 1 };
     let costs = scene.wholes.iter().take(look_at).enumerate();

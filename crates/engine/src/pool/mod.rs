@@ -178,7 +178,7 @@ impl Pool {
         place.kind = Kind::Full;
         (place.key, place.parent) = (key, parent);
         self.join_copies(id.place, equal);
-        if equal.is_none() || !planted!(self.config, CopyNotTold) {
+        if equal.is_none() || !planted!(self.config.bug, CopyNotTold) {
             self.log.stored(Tier::Device, Link { parent, key }, origin);
         }
         Ok(id)

@@ -81,7 +81,7 @@ impl Pool {
             if !self.by_key.contains_key(&key) {
                 self.tiers.write_back(Link { parent, key }, &mut self.log);
             }
-            if !planted!(self.config, EvictionNotTold) {
+            if !planted!(self.config.bug, EvictionNotTold) {
                 self.log.removed(Tier::Device, key);
             }
         }

@@ -50,7 +50,7 @@ impl Rank {
     pub(crate) fn found(&self, slot: Slot) -> Found {
         let sequence = &self.sequences[slot as usize];
         let mut limit = sequence.reusable_blocks(self.config.block_size.get());
-        if planted!(self.config, NothingComputed) {
+        if planted!(self.config.bug, NothingComputed) {
             limit = (sequence.length / self.config.block_size.get()) as usize;
         }
         let keys = &sequence.keys[..limit.min(sequence.keys.len())];

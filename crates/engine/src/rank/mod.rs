@@ -268,7 +268,7 @@ impl Rank {
         let sequence = &mut self.sequences[slot as usize];
         sequence.restart();
         #[cfg(any(test, feature = "testing"))]
-        if planted!(self.config, PreemptionForgets) {
+        if planted!(self.config.bug, PreemptionForgets) {
             sequence.forget_outputs(self.config.block_size.get());
         }
         self.preemptions += 1;
@@ -369,7 +369,7 @@ impl Rank {
                         out.staged.push(self.stage(slot, at + lease));
                     }
                 }
-                Fate::Vanishes if planted!(self.config, CancelLeaks) => drop(sequence.blocks.pop()),
+                Fate::Vanishes if planted!(self.config.bug, CancelLeaks) => drop(sequence.blocks.pop()),
                 Fate::Vanishes => (),
             }
             self.sglang.forget(slot);

@@ -50,7 +50,7 @@ impl Rank {
             return None;
         }
         let sequence = self.next_batch;
-        if !planted!(self.config, NumberRepeated) || sequence.0.is_multiple_of(2) {
+        if !planted!(self.config.bug, NumberRepeated) || sequence.0.is_multiple_of(2) {
             self.next_batch = sequence.next();
         }
         let mut name = [0; 24];

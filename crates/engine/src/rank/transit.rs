@@ -110,7 +110,7 @@ impl Rank {
     pub(super) fn stage(&mut self, slot: Slot, until: Time) -> Staged {
         let sequence = &mut self.sequences[slot as usize];
         let blocks = std::mem::take(&mut sequence.blocks);
-        if planted!(self.config, StagedIsEvicted) {
+        if planted!(self.config.bug, StagedIsEvicted) {
             for id in &blocks {
                 self.pool.release(*id).expect("a sequence holds its blocks");
             }
@@ -160,7 +160,7 @@ impl Rank {
         let Some(&(until, id)) = self.transit.leases.first() else {
             return;
         };
-        if planted!(self.config, LapseLeaks)
+        if planted!(self.config.bug, LapseLeaks)
             && let Some(held) = self.transit.staged.get_mut(&id)
             && held.blocks.pop().is_some()
         {
@@ -250,7 +250,7 @@ impl Rank {
         self.transit.external_hits += u64::from(sequence.length - sequence.computed);
         sequence.computed = sequence.length - 1;
         let computed = sequence.computed;
-        if planted!(self.config, TakenIsComputedAnew) {
+        if planted!(self.config.bug, TakenIsComputedAnew) {
             sequence.computed = sequence.published * self.config.block_size.get();
         }
         self.transit.arrived.push_back(slot);
@@ -262,7 +262,7 @@ impl Rank {
     /// The KV of a sequence does not come.
     pub(crate) fn miss(&mut self, slot: Slot, then: OnFailure) {
         self.no_longer_pulled(slot);
-        if !planted!(self.config, FailureLeaks) {
+        if !planted!(self.config.bug, FailureLeaks) {
             self.give_back(slot);
         }
         let sequence = &mut self.sequences[slot as usize];
@@ -295,7 +295,7 @@ impl Rank {
             self.miss(slot, OnFailure::End);
         } else {
             self.sequences[slot as usize].fate = Fate::Vanishes;
-            if planted!(self.config, CancelFreesTarget) {
+            if planted!(self.config.bug, CancelFreesTarget) {
                 self.transit.incoming_blocks -= self.sequences[slot as usize].blocks.len() as u32;
                 self.give_back(slot);
             }

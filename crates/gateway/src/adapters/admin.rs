@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::LONGEST_SOURCE;
+use super::is_source;
 use super::orders::{Order, OrderProblem};
 use super::shelf::Shown;
 use crate::gateway::Gateway;
@@ -75,8 +75,7 @@ async fn register(State(desk): State<Desk>, body: Bytes) -> Response {
         Ok(name) => name,
         Err(bad) => return problem(&bad.into()),
     };
-    let fits = |path: &String| !path.is_empty() && path.len() <= LONGEST_SOURCE && !path.chars().any(char::is_control);
-    let Some(source) = asked.path.filter(fits) else {
+    let Some(source) = asked.path.filter(|path| is_source(path)) else {
         return problem(&OrderProblem::Source);
     };
     let (reply, done) = oneshot::channel();
@@ -124,7 +123,7 @@ fn problem(why: &OrderProblem) -> Response {
     let status = match why {
         OrderProblem::Unknown(..) => StatusCode::NOT_FOUND,
         OrderProblem::NotManaged | OrderProblem::IsModel(_) => StatusCode::CONFLICT,
-        OrderProblem::Full(_) | OrderProblem::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        OrderProblem::Full(_) | OrderProblem::Unwritten(_) | OrderProblem::Ending => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     };
     refused(status, &why.to_string())

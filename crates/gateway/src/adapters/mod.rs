@@ -13,13 +13,16 @@
 //! **Invariant:** the router is told of a load after it is done, and of an unload before it is begun.
 
 mod admin;
+mod catalogue;
 mod engine;
 mod orders;
 mod shelf;
 mod wait;
 
 pub(crate) use admin::routes;
-pub(crate) use orders::{Order, Registered};
+pub use catalogue::CatalogueError;
+pub(crate) use catalogue::{Catalogue, Entries};
+pub(crate) use orders::Order;
 pub(crate) use shelf::{Inside, Shelf, ShelfConfig};
 pub(crate) use wait::LoadWait;
 
@@ -29,3 +32,8 @@ pub(crate) const ORDERS: usize = 16;
 pub(crate) const LONGEST_SOURCE: usize = 4096;
 /// Loads that one request waits for, at most; then it is told that it cannot be served.
 pub(crate) const MOST_LOADS: usize = 8;
+
+/// Whether engines can be told to load from it: a path, or an address that they understand.
+fn is_source(text: &str) -> bool {
+    !text.is_empty() && text.len() <= LONGEST_SOURCE && !text.chars().any(char::is_control)
+}

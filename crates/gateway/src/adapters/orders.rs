@@ -6,7 +6,8 @@ use homing_adapters::{BadName, Pinned};
 use homing_domain::AdapterName;
 use tokio::sync::oneshot;
 
-use super::LONGEST_SOURCE;
+use super::catalogue::most;
+use super::{Entries, LONGEST_SOURCE};
 use crate::steward::Steward;
 
 /// An adapter that an operator told us of.
@@ -36,6 +37,8 @@ pub(crate) enum OrderProblem {
     Unknown(String, String),
     #[error("adapters are not managed here: start with --adapters manage")]
     NotManaged,
+    #[error("nothing is changed, because the catalogue cannot hold it (`adapters.catalogue`): {0}")]
+    Unwritten(String),
     #[error("the gateway ends")]
     Ending,
 }
@@ -61,7 +64,7 @@ pub(crate) enum Order {
 
 impl Steward {
     /// Does what an operator ordered.
-    pub(crate) fn order(&mut self, order: Order) {
+    pub(crate) async fn order(&mut self, order: Order) {
         // Whoever ordered it may not wait for an answer any more.
         match order {
             Order::Register {
@@ -71,17 +74,17 @@ impl Steward {
                 pinned,
                 reply,
             } => {
-                let done = self.register(&name, model, source, pinned);
+                let done = self.register(&name, model, source, pinned).await;
                 drop(reply.send(done));
             }
             Order::Unregister { name, reply } => {
-                let done = self.unregister(&name);
+                let done = self.unregister(&name).await;
                 drop(reply.send(done));
             }
         }
     }
 
-    fn register(
+    async fn register(
         &mut self,
         name: &AdapterName,
         model: Option<String>,
@@ -97,18 +100,19 @@ impl Steward {
             (None, [one]) => one.clone(),
             (None, _) => return Err(OrderProblem::WhichModel(models.join(", "))),
         };
-        let most = homing_adapters::ManagerConfig::default().most;
-        if self.registered.len() >= most && !self.registered.contains_key(name) {
-            return Err(OrderProblem::Full(most));
+        if self.registered.len() >= most() && !self.registered.contains_key(name) {
+            return Err(OrderProblem::Full(most()));
         }
         let registered = Registered {
             model: model.as_str().into(),
             source,
             pinned,
         };
+        let mut entries = self.registered.clone();
+        entries.insert(name.clone(), registered.clone());
+        self.keep(entries).await?;
         tracing::info!(adapter = %name, model, source = %registered.source, "an adapter is to be served");
         self.withdrawn.remove(name);
-        self.registered.insert(name.clone(), registered.clone());
         for lane in self.lanes_of(&model) {
             lane.adapter_registered(name, &registered);
         }
@@ -116,8 +120,12 @@ impl Steward {
         Ok(())
     }
 
-    fn unregister(&mut self, name: &AdapterName) -> Result<(), OrderProblem> {
-        let mut known = self.registered.remove(name).is_some();
+    async fn unregister(&mut self, name: &AdapterName) -> Result<(), OrderProblem> {
+        let mut entries = self.registered.clone();
+        let mut known = entries.remove(name).is_some();
+        if known {
+            self.keep(entries).await?;
+        }
         for lane in self.all_lanes() {
             known |= lane.adapter_unregistered(name);
         }
@@ -129,5 +137,22 @@ impl Steward {
         self.withdrawn.insert(name.clone());
         self.publish();
         Ok(())
+    }
+
+    /// These are what operators told of from now on, also after a restart if there is a catalogue.
+    async fn keep(&mut self, entries: Entries) -> Result<(), OrderProblem> {
+        let Some(catalogue) = self.catalogue.clone() else {
+            self.registered = entries;
+            return Ok(());
+        };
+        let write = move || catalogue.write(&entries).map(|()| entries);
+        match tokio::task::spawn_blocking(write).await {
+            Ok(Ok(entries)) => {
+                self.registered = entries;
+                Ok(())
+            }
+            Ok(Err(why)) => Err(OrderProblem::Unwritten(why.to_string())),
+            Err(_) => Err(OrderProblem::Ending),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, Gateway, events};
+use crate::harness::{Engine, Gateway, events, file, refused};
 
 const MANAGE: &[(&str, &str)] = &[
     ("serve.adapters", "manage"),
@@ -218,4 +218,42 @@ async fn without_managing_requests_go_to_who_has_it_and_nothing_is_loaded() {
     let shown = gateway.admin("/admin/adapters").await;
     assert_eq!(shown["mode"], "route");
     assert_eq!(shown["models"][0]["adapters"][0]["source"], "/adapters/poet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_operators_told_of_is_kept_over_a_restart() {
+    let path = file("catalogue.json");
+    let _ = std::fs::remove_file(&path);
+    let settings = [MANAGE, &[("adapters.catalogue", path.to_str().unwrap())]].concat();
+    let engines = [Engine::start(&[])];
+    let mut before = Gateway::before(&engines, &settings).await;
+    register(&before, "poet").await;
+    register(&before, "cook").await;
+    let gone = before.client.delete(format!("{}/admin/adapters/cook", before.admin));
+    assert_eq!(gone.send().await.unwrap().status(), 200);
+    before.end().await.unwrap();
+    drop(before);
+    // Of this engine nothing can be learnt.
+    let fresh = [Engine::start(&[])];
+    let after = Gateway::before(&fresh, &settings).await;
+    assert_eq!(models_of(&after, &after.url).await, ["poet", "tiny"]);
+    let answer = after.ok("/v1/completions", &ask("poet", 1, 4)).await;
+    assert_eq!(answer["model"], "poet");
+    assert_eq!(after.post("/v1/completions", &ask("cook", 1, 4)).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_catalogue_that_cannot_be_used_is_refused_and_left_alone() {
+    let path = file("no-catalogue.json");
+    std::fs::write(&path, "{\"adapters\": 7}").unwrap();
+    let settings = [MANAGE, &[("adapters.catalogue", path.to_str().unwrap())]].concat();
+    let why = refused(&settings).await;
+    assert!(
+        why.contains("no catalogue of adapters") && why.contains("adapters.catalogue"),
+        "{why}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"adapters\": 7}");
+    let nowhere = [MANAGE, &[("adapters.catalogue", "/nonexistent/catalogue.json")]].concat();
+    let why = refused(&nowhere).await;
+    assert!(why.contains("cannot be written"), "{why}");
 }

@@ -97,16 +97,9 @@ async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
     let engines = [Engine::start(&[("mock.speedup", "10")]), Engine::start(&[])];
     let path = file("gateway.toml");
     let written = |engines: &[&Engine], patience: &str| {
-        let mut text = format!("[serve]\nfirst-token-timeout = \"{patience}\"\n");
-        for engine in engines {
-            let table = [
-                "[[worker]]",
-                &format!("url = \"{}\"", engine.url()),
-                "model = \"tiny\"",
-                "cache-view = \"none\"\n",
-            ];
-            text.push_str(&table.join("\n"));
-        }
+        let table = |engine: &&Engine| format!("[[worker]]\nurl = \"{}\"\n", engine.url());
+        let tables: String = engines.iter().map(table).collect();
+        let text = format!("[serve]\nfirst-token-timeout = \"{patience}\"\n{tables}");
         std::fs::write(&path, text).unwrap();
     };
     written(&[&engines[0]], "10m");

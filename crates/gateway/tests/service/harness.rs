@@ -20,6 +20,16 @@ pub const POLL: Duration = Duration::from_millis(5);
 /// What workers must know that register.
 pub const REGISTER_TOKEN: &str = "token-of-the-tests";
 
+/// On ports that nobody has.
+const ANYWHERE: &[(&str, &str)] = &[
+    ("serve.listen", "127.0.0.1:0"),
+    ("serve.admin", "127.0.0.1:0"),
+    ("serve.threads", "2"),
+    ("health.interval", "200ms"),
+    ("load.interval", "200ms"),
+    ("serve.register-token", REGISTER_TOKEN),
+];
+
 pub fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {
     let flag = |(path, text): &(&str, &str)| {
         let id = KnobId::of_path(path).unwrap_or_else(|| panic!("{path} is no setting"));
@@ -143,15 +153,7 @@ impl Gateway {
     }
 
     pub async fn start(workers: &[String], settings: &[(&str, &str)]) -> Self {
-        let any = [
-            ("serve.listen", "127.0.0.1:0"),
-            ("serve.admin", "127.0.0.1:0"),
-            ("serve.threads", "2"),
-            ("health.interval", "200ms"),
-            ("load.interval", "200ms"),
-            ("serve.register-token", REGISTER_TOKEN),
-        ];
-        Self::run(&resolved(workers, &[&any, settings].concat()), None).await
+        Self::run(&resolved(workers, &[ANYWHERE, settings].concat()), None).await
     }
 
     /// A gateway whose settings file is read again when it changes.
@@ -291,6 +293,13 @@ pub fn prompt(seed: u32, tokens: usize) -> String {
     }
     text.truncate(tokens);
     text
+}
+
+/// Why a gateway does not start with these settings.
+pub async fn refused(settings: &[(&str, &str)]) -> String {
+    let resolved = resolved(&[], &[ANYWHERE, settings].concat());
+    let started = Service::start(&resolved, None, Arc::default()).await;
+    started.map(|_| ()).unwrap_err().to_string()
 }
 
 /// A file of this test run.

@@ -186,7 +186,7 @@ impl Fleet {
 fn takes_requests(worker: &Value) -> bool {
     let is_well = worker["health"] == "up" || worker["health"] == "suspect";
     let view = worker["ranks"][0]["view"].as_str().unwrap_or_default();
-    is_well && matches!(view, "live" | "warming" | "none")
+    is_well && matches!(view, "live" | "warming" | "guess" | "none")
 }
 
 impl Counters {

@@ -21,6 +21,12 @@ pub struct FleetArgs {
     /// When two workers serve a request: `predicted` where that is predicted to be better, `always`, or by `rules`
     #[arg(long, value_name = "WHEN", default_value = "predicted")]
     pub apart: String,
+    /// With `predicted`: what it weighs that those who generate wait while a prompt is computed among them, in its time for each of them
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.1)]
+    pub stall: f64,
+    /// With `predicted`: by which share two have to be better than one
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
+    pub margin: f64,
     /// How two are chosen: `together`, or `one-after-the-other`
     #[arg(long, value_name = "HOW", default_value = "together")]
     pub pairs: String,

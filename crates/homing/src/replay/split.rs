@@ -10,6 +10,8 @@ use super::written;
 
 /// From when KV was sent until it is there.
 const LATENCY: Millis = Millis(1.0);
+/// The most that stalls and margins can weigh.
+const MOST_WEIGHT: f64 = 100.0;
 /// Transfers over the link of one worker at once.
 const MOST_TRANSFERS: usize = 1 << 16;
 
@@ -69,8 +71,17 @@ pub fn of(args: &FleetArgs, prefill: u32) -> anyhow::Result<SplitSetup> {
 
 /// Whether two serve a request, and which two.
 pub fn choose(args: &FleetArgs, choose: &mut ChooseSettings) -> anyhow::Result<()> {
+    for (flag, value) in [("--stall", args.stall), ("--margin", args.margin)] {
+        ensure!(
+            (0.0..=MOST_WEIGHT).contains(&value),
+            "{flag} is {value}, expected a number from 0 to {MOST_WEIGHT}"
+        );
+    }
     choose.whether = match args.apart.as_str() {
-        "predicted" => ChooseSettings::default().whether,
+        "predicted" => Whether::Predicted {
+            stall: args.stall,
+            margin: args.margin,
+        },
         "always" => Whether::Always,
         "rules" => Whether::RULES,
         other => bail!("--apart is {other:?}, expected predicted, always or rules"),

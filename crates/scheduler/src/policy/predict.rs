@@ -47,6 +47,8 @@ pub struct Prediction {
     pub prefill: f64,
     /// The same on a typical rank: what it is as work for the fleet.
     pub work: f64,
+    /// The same by the profile alone.
+    pub by_profile: f64,
     /// KV that comes from lower tiers.
     pub onboard: f64,
     /// What each step costs those that decode: by how much it becomes longer for each of them, and all of it for this one.
@@ -182,6 +184,7 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         load: scene.load_wait(place),
         prefill: f64::from(own.prefill) * rank.present_factor(),
         work: f64::from(own.work),
+        by_profile: f64::from(own.prefill),
         onboard: f64::from(own.onboard),
         decode: rank.decode_cost(scene.ask.prompt).0,
     }

@@ -20,6 +20,9 @@ pub struct PredictedTime {
     /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
     /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
     pub fair: f64,
+    /// What a prompt takes beyond so many times the mean counts at the rank's own speed nevertheless: few are so long, and each of them
+    /// would feel a slow rank for seconds.
+    pub long: f64,
     /// By which share predicted times to the first token are off: candidates that are no further from the best are as good.
     pub error: f64,
     /// Gateways that decide with equal views; the more, the wider the choice.
@@ -29,10 +32,11 @@ pub struct PredictedTime {
 impl Default for PredictedTime {
     fn default() -> Self {
         Self {
-            decode_weight: 30.0,
+            decode_weight: 5.0,
             most_for_others: 4.0,
-            fair: 1.6,
-            error: 0.05,
+            fair: 3.0,
+            long: 12.0,
+            error: 0.01,
             gateways: 1,
         }
     }
@@ -49,10 +53,10 @@ impl PredictedTime {
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
-        let own = (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0);
+        let usual = scene.load.usual_prefill().map_or(f64::INFINITY, |usual| usual.0);
         Weights {
-            own,
-            typical: 1.0 - own,
+            own: (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0),
+            long: self.long * usual,
             others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
@@ -117,19 +121,30 @@ impl Policy for PredictedTime {
 
 /// What the parts of a prediction weigh in one decision.
 struct Weights {
-    /// The prefill on the rank itself,
+    /// How much of a prompt counts on the rank itself, and the rest on a typical one.
     own: f64,
-    /// the same on a typical one,
-    typical: f64,
-    /// and that once more, for those who come later.
+    /// From which time by the profile on a prompt is long, in milliseconds.
+    long: f64,
+    /// The prompt on a typical rank once more, for those who come later.
     others: f64,
     decode: f64,
 }
 
 impl Weights {
+    /// How much of a prompt that takes so long by the profile counts on the rank itself.
+    #[inline]
+    fn share(&self, prefill: f64) -> f64 {
+        if prefill > self.long {
+            self.own.max(1.0 - self.long / prefill)
+        } else {
+            self.own
+        }
+    }
+
     /// What counts of the prompt itself.
     fn prefill(&self, of: &Prediction) -> f64 {
-        self.own * of.prefill + self.typical * of.work
+        let own = self.share(of.by_profile);
+        own * of.prefill + (1.0 - own) * of.work
     }
 
     fn cost(&self, of: &Prediction) -> f64 {
@@ -144,8 +159,7 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
     let mut own = OwnRows {
         rows: lanes::Own::default(),
         told_apart: true,
-        own: weights.own as f32,
-        work: (weights.typical + weights.others) as f32,
+        weights,
     };
     let mut cost = [0.0; WIDTH];
     for ((at, lanes), costs) in scene.load.lanes().iter().enumerate().zip(costs.rows()) {
@@ -165,16 +179,14 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
 }
 
 /// What some ranks beside each other compute and load themselves.
-struct OwnRows {
+struct OwnRows<'a> {
     rows: lanes::Own,
     /// Some lanes are not as those of a rank that holds nothing.
     told_apart: bool,
-    /// What counts of the prompt's time on the rank itself, and on a typical one.
-    own: f32,
-    work: f32,
+    weights: &'a Weights,
 }
 
-impl OwnRows {
+impl OwnRows<'_> {
     /// Most ranks hold nothing of most prompts: only where someone holds something each is looked at.
     #[inline]
     fn fill(&mut self, scene: &Scene<'_>, known: &[Cell<Own>], lanes: &Lanes, first: usize) {
@@ -201,8 +213,9 @@ impl OwnRows {
     /// As if nobody held anything, and all were of the first kind.
     fn all_alike(&mut self, known: &[Cell<Own>]) {
         let nothing = known.first().map_or(Own::UNKNOWN, Cell::get);
-        self.rows.prefill = [self.own * nothing.prefill; WIDTH];
-        self.rows.fixed = [self.fixed(nothing); WIDTH];
+        let (prefill, fixed) = self.parts(nothing);
+        self.rows.prefill = [prefill; WIDTH];
+        self.rows.fixed = [fixed; WIDTH];
         self.rows.blocks = [nothing.blocks; WIDTH];
         self.told_apart = false;
     }
@@ -213,16 +226,18 @@ impl OwnRows {
         }
     }
 
+    /// What depends on how fast a rank is, and what does not.
     #[inline]
-    fn fixed(&self, own: Own) -> f32 {
-        own.onboard + self.work * own.work
+    fn parts(&self, own: Own) -> (f32, f32) {
+        let share = self.weights.share(f64::from(own.prefill)) as f32;
+        let work = 1.0 - share + self.weights.others as f32;
+        (share * own.prefill, own.onboard + work * own.work)
     }
 
     #[inline]
     fn set(&mut self, lane: usize, combination: usize, known: &[Cell<Own>], kinds: usize, lanes: &Lanes) {
         let own = known[combination * kinds + lanes.kinds()[lane] as usize].get();
-        self.rows.prefill[lane] = self.own * own.prefill;
-        self.rows.fixed[lane] = self.fixed(own);
+        (self.rows.prefill[lane], self.rows.fixed[lane]) = self.parts(own);
         self.rows.blocks[lane] = own.blocks;
         self.told_apart = true;
     }

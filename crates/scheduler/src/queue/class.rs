@@ -62,7 +62,7 @@ impl Class {
     pub(super) fn put(&mut self, request: Waiting, arrival: u64) -> Rank {
         let rank = rank_of(&request, self.spec.order, arrival);
         let (tenant, level) = (request.tenant, self.level);
-        self.held.add(u64::from(request.uncached.0));
+        self.held.add(u64::from(request.prompt.0));
         let lane = self.lanes.entry(tenant).or_default();
         if lane.waiting.is_empty() {
             lane.taken.0 = lane.taken.0.max(level);
@@ -85,7 +85,7 @@ impl Class {
             self.order.remove(&lane.turn());
             self.tidy();
         }
-        self.held.remove(u64::from(request.uncached.0));
+        self.held.remove(u64::from(request.prompt.0));
         Some(request)
     }
 

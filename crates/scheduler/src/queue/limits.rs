@@ -8,7 +8,7 @@ use homing_profile::{Millis, Time};
 pub struct Limits {
     /// Requests.
     pub requests: usize,
-    /// Prompt tokens that are not cached.
+    /// Prompt tokens, cached or not: all of them are kept while they wait.
     pub tokens: u64,
     /// The time to a first token beyond which a request is refused rather than queued.
     pub first_token: Millis,

@@ -10,6 +10,9 @@
 //!
 //! **Invariant:** each request that was put in leaves exactly once: taken, cancelled or expired.
 //!
+//! **Invariant:** no more waits than the bounds allow. They count whole prompts, which do not change while a request waits; what is cached of
+//! them does, and nobody who waits is to go because others took it. The work that waits is bounded by the time to a first token.
+//!
 //! **Invariant:** a request that cannot go anywhere now keeps nobody else from going, and earns nothing while it waits.
 //!
 //! **Invariant:** two tenants of a class that both wait have taken, each for its quantum, the same up to one request of each.
@@ -89,7 +92,9 @@ pub struct Waiting {
     pub deadline: Option<Time>,
     /// It is treated as if it had come so much earlier.
     pub jump: Millis,
-    /// Prompt tokens that are not cached where it would go.
+    /// Its prompt, which is what bounds count.
+    pub prompt: Tokens,
+    /// Prompt tokens that are not cached where it would go, which is what its turn costs.
     pub uncached: Tokens,
     /// When it came.
     pub since: Time,
@@ -110,6 +115,8 @@ pub struct Queue {
     classes: Vec<Class>,
     total: Limits,
     held: Held,
+    /// Tokens of all that waits that are not cached.
+    uncached: u64,
     /// What the class that was next last had taken: one that comes anew begins there.
     level: f64,
     places: FxHashMap<RequestId, (usize, Tenant, Rank)>,
@@ -128,6 +135,7 @@ impl Queue {
             classes: classes.into_iter().map(Class::new).collect(),
             total,
             held: Held::default(),
+            uncached: 0,
             level: 0.0,
             places: FxHashMap::default(),
             deadlines: BTreeMap::new(),
@@ -161,7 +169,7 @@ impl Queue {
             return Err(Refused::Known(request.id));
         }
         let wish = Wish {
-            tokens: u64::from(request.uncached.0),
+            tokens: u64::from(request.prompt.0),
             first_token,
             now: request.since,
         };
@@ -172,7 +180,6 @@ impl Queue {
         if class.held.requests == 0 {
             class.taken.0 = class.taken.0.max(self.level);
         }
-        self.held.add(wish.tokens);
         if planted!(self.bug, PriorityInverted) {
             request.priority = request.priority.saturating_neg();
         }
@@ -182,7 +189,7 @@ impl Queue {
     }
 
     /// What is not cached of a waiting request has changed. It is charged for the new number, and its place among its tenant's
-    /// is that of a request which came with it. No bound is looked at. Returns whether it waits.
+    /// is that of a request which came with it. Returns whether it waits.
     pub fn update(&mut self, id: &RequestId, uncached: Tokens) -> bool {
         let Some(&(class, tenant, rank)) = self.places.get(id) else {
             return false;
@@ -191,7 +198,6 @@ impl Queue {
             return false;
         };
         request.uncached = uncached;
-        self.held.add(u64::from(uncached.0));
         // It came when it came.
         self.enter(request, rank.3);
         true
@@ -223,7 +229,7 @@ impl Queue {
                 self.classes[at].taken.0 = self.classes[at].taken.0.max(self.level);
             }
             let taken = self.remove(at, tenant, rank)?;
-            let tokens = u64::from(taken.uncached.0);
+            let tokens = u64::from(taken.prompt.0);
             self.classes[at].held.flow.took(tokens);
             self.held.flow.took(tokens);
             return Some(taken);
@@ -269,13 +275,20 @@ impl Queue {
         self.places.is_empty()
     }
 
-    /// Tokens that wait.
+    /// Tokens of all prompts that wait.
     pub fn tokens(&self) -> u64 {
         self.held.tokens
     }
 
+    /// Those of them that are not cached.
+    pub fn uncached(&self) -> u64 {
+        self.uncached
+    }
+
     fn enter(&mut self, request: Waiting, arrival: u64) {
         let (at, tenant, id, deadline) = (request.class, request.tenant, request.id.clone(), request.deadline);
+        self.held.add(u64::from(request.prompt.0));
+        self.uncached += u64::from(request.uncached.0);
         let rank = self.classes[at].put(request, arrival);
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, rank.3), id.clone());
@@ -290,7 +303,8 @@ impl Queue {
 
     fn remove(&mut self, at: usize, tenant: Tenant, rank: Rank) -> Option<Waiting> {
         let request = self.classes[at].remove(tenant, rank)?;
-        self.held.remove(u64::from(request.uncached.0));
+        self.held.remove(u64::from(request.prompt.0));
+        self.uncached -= u64::from(request.uncached.0);
         self.places.remove(&request.id);
         if let Some(deadline) = request.deadline {
             self.deadlines.remove(&(deadline, rank.3));

@@ -28,9 +28,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             0/0 by time, of 3 eligible
-            > 0/0          230.28 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 179.55; holds 200 blocks (exact)
-              1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+            > 0/0           80.65 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 29.93; holds 200 blocks (exact)
+              1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
         "#]],
     );
     for _ in 0..8 {
@@ -41,9 +41,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             2/0 by time, of 3 eligible
-            > 2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              0/0         1039.60 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 179.55; holds 200 blocks (exact)
+            > 2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              0/0          889.97 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 29.93; holds 200 blocks (exact)
         "#]],
     );
 }
@@ -57,9 +57,9 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             2/0 by time, of 3 eligible
-            > 2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              0/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              1/0          290.05 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
+            > 2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              0/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              1/0          140.42 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks, 250 booked (exact)
         "#]],
     );
     world.now = world.now + Millis(80.0);
@@ -68,15 +68,15 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0          210.08 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.42, others 0.03, onboard 0.00, decode 179.55; holds 0 blocks, 250 booked (exact)
-              0/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              2/0          284.19 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 179.55; holds 0 blocks (exact)
+            > 1/0           60.46 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.42, others 0.03, onboard 0.00, decode 29.93; holds 0 blocks, 250 booked (exact)
+              0/0          134.56 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              2/0          134.56 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 29.93; holds 0 blocks (exact)
         "#]],
     );
 }
 
-#[test]
-fn that_a_rank_is_fast_counts_as_far_as_the_fleet_is_free() {
+/// A fleet whose first rank takes 0.7 times as long as the others.
+fn with_a_fast_rank() -> World {
     let mut world = World::new(3, 4_000);
     for _ in 0..60 {
         for (worker, share) in [(0, 0.7), (1, 1.0), (2, 1.0)] {
@@ -88,23 +88,40 @@ fn that_a_rank_is_fast_counts_as_far_as_the_fleet_is_free() {
         }
     }
     world.load.tick(world.now);
-    let advantage = |spec: &str| {
-        let decision = world
-            .decide_with(&Scheduler::new(by_spec(spec).unwrap()), Draw(1))
-            .unwrap();
-        assert_eq!(decision.chosen.place, Place(0), "{spec}: {decision}");
-        decision.others[0].cost - decision.chosen.cost
-    };
-    let (all, fair) = (
-        advantage("time:decode=0:error=0:fair=0"),
-        advantage("time:decode=0:error=0"),
-    );
+    world
+}
+
+/// By how much the fast rank is better.
+fn advantage(world: &World, spec: &str) -> f64 {
+    let scheduler = Scheduler::new(by_spec(spec).unwrap());
+    let decision = world.decide_with(&scheduler, Draw(1)).unwrap();
+    assert_eq!(decision.chosen.place, Place(0), "{spec}: {decision}");
+    decision.others[0].cost - decision.chosen.cost
+}
+
+#[test]
+fn that_a_rank_is_fast_counts_as_far_as_the_fleet_is_free() {
+    let world = with_a_fast_rank();
+    let all = advantage(&world, "time:decode=0:error=0:fair=0");
+    let fair = advantage(&world, "time:decode=0:error=0:fair=1.6");
     let busy = world.load.utilisation(world.now);
     let counts = all * (1.0 - 1.6 * busy);
     assert!(
         busy > 0.1 && counts > 1.0 && (fair - counts).abs() < 0.01 * all,
         "it is worth {all} ms, of which {fair} ms count while {busy} are busy"
     );
+}
+
+#[test]
+fn that_a_rank_is_fast_counts_for_what_a_long_prompt_takes_beyond_others() {
+    // All prompts are as long as this one: a prompt that is long from a quarter of the mean on is so for three quarters.
+    let world = with_a_fast_rank();
+    let all = advantage(&world, "time:decode=0:error=0:fair=0");
+    let long = advantage(&world, "time:decode=0:error=0:fair=1000:long=0.25");
+    assert!((long - 0.75 * all).abs() < 0.01 * all, "it is worth {all} ms, of which {long} ms count");
+    // Both weights leave something out; what either of them counts does count.
+    let both = advantage(&world, "time:decode=0:error=0:fair=1.6:long=0.25");
+    assert!((both - long).abs() < 0.01 * all, "{both} ms instead of {long} ms");
 }
 
 #[test]
@@ -118,9 +135,9 @@ fn lower_tiers_cost_what_loading_costs() {
         "time",
         &expect![[r#"
             0/0 by time, of 3 eligible
-            > 0/0          222.92 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 179.55; holds 200 blocks (exact)
-              2/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              1/0          290.03 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 179.55; holds 200 blocks (exact)
+            > 0/0           73.29 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 29.93; holds 200 blocks (exact)
+              2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              1/0          140.40 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 29.93; holds 200 blocks (exact)
         "#]],
     );
     check(
@@ -146,8 +163,8 @@ fn a_full_cache_is_waited_for() {
         "time",
         &expect![[r#"
             1/0 by time, of 2 eligible
-            > 1/0          283.63 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 179.55; holds 0 blocks (exact)
-              0/0         8349.30 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 99.10; holds 10 blocks (exact)
+            > 1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+              0/0         8266.71 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 16.52; holds 10 blocks (exact)
         "#]],
     );
 }
@@ -245,9 +262,9 @@ fn labels_that_are_preferred_weigh_and_those_that_repel_do() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0           55.50 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
-              2/0           74.27 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
-              0/0           99.38 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+            > 1/0           27.55 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
+              2/0           36.86 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
+              0/0           49.33 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
         "#]],
     );
 }
@@ -263,7 +280,7 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         "time",
         &expect![[r#"
             1/0 by time, of 1 eligible
-            > 1/0           77.20 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 44.89; holds 0 blocks (exact)
+            > 1/0           39.79 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 7.48; holds 0 blocks (exact)
               excluded: 1 suspect
         "#]],
     );
@@ -273,7 +290,7 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         "time",
         &expect![[r#"
             0/0 by time, of 1 eligible
-            > 0/0           51.91 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 44.89; holds 62 blocks (exact)
+            > 0/0           14.50 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 7.48; holds 62 blocks (exact)
               excluded: 1 unhealthy
         "#]],
     );
@@ -534,5 +551,5 @@ fn as_json() {
     let mut world = World::new(2, 1_000);
     world.change(1, |facts| facts.health = Health::Down);
     let decision: Decision = world.decide("time", Draw(1)).unwrap();
-    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":74.2686,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":44.8886}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
+    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":36.8614,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":7.4814}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
 }

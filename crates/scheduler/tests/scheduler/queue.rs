@@ -36,6 +36,7 @@ fn waiting(id: u64, class: usize, tenant: u32, uncached: u32) -> Waiting {
         priority: 0,
         deadline: None,
         jump: Millis::ZERO,
+        prompt: Tokens(uncached),
         uncached: Tokens(uncached),
         since: Time(id),
     }
@@ -200,6 +201,28 @@ fn refusals_say_what_was_exceeded() {
 }
 
 #[test]
+fn who_waits_stays_within_the_bounds_when_its_prefix_goes() {
+    let mut spec = class("bulk", 1, Order::FirstCome);
+    spec.limits.tokens = 1_000;
+    let mut queue = Queue::new(vec![spec], all());
+    let cached = |id, prompt, uncached| Waiting {
+        prompt: Tokens(prompt),
+        ..waiting(id, 0, 0, uncached)
+    };
+    queue.put(cached(1, 600, 10), Millis::ZERO).unwrap();
+    let refused = queue.put(cached(2, 600, 10), Millis::ZERO).unwrap_err();
+    expect!["bulk: waiting prompt tokens would be 1200, at most 1000 are allowed; try again in 100 ms"]
+        .assert_eq(&refused.to_string());
+    queue.put(cached(3, 400, 10), Millis::ZERO).unwrap();
+    for id in [1, 3] {
+        assert!(queue.update(&RequestId::new(id.to_string()), Tokens(400)));
+    }
+    assert_eq!((queue.tokens(), queue.uncached()), (1_000, 800));
+    assert_eq!(taken(&mut queue), ["1", "3"]);
+    queue.put(cached(2, 1_000, 1_000), Millis::ZERO).unwrap();
+}
+
+#[test]
 fn who_is_refused_is_told_when_there_is_room_at_the_pace_of_the_last_seconds() {
     let mut spec = class("bulk", 1, Order::FirstCome);
     spec.limits.requests = 10;
@@ -351,13 +374,14 @@ proptest! {
     fn each_request_leaves_exactly_once(ops in prop::collection::vec(op(), 0..120)) {
         let mut queue = Queue::new(vec![class("a", 3, Order::FirstCome), class("b", 1, Order::FirstCome)], all());
         queue.set_quantum(Tenant(1), 4);
-        let mut inside: BTreeMap<String, u64> = BTreeMap::new();
+        // For each, its prompt and what is not cached of it.
+        let mut inside: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for (id, op) in ops.into_iter().enumerate() {
             let gone = match op {
                 Op::Put { class, tenant, tokens: of, priority, deadline } => {
                     let mut request = waiting(id as u64, class, tenant, of);
                     (request.priority, request.deadline) = (priority, deadline.map(Time));
-                    inside.insert(request.id.to_string(), u64::from(of));
+                    inside.insert(request.id.to_string(), (u64::from(of), u64::from(of)));
                     queue.put(request, Millis::ZERO).unwrap();
                     Vec::new()
                 }
@@ -373,7 +397,7 @@ proptest! {
                     let known = inside.get_mut(&id.to_string());
                     prop_assert_eq!(queue.update(&RequestId::new(id.to_string()), Tokens(tokens)), known.is_some());
                     if let Some(known) = known {
-                        *known = u64::from(tokens);
+                        known.1 = u64::from(tokens);
                     }
                     Vec::new()
                 }
@@ -385,13 +409,15 @@ proptest! {
             };
             for request in gone {
                 let known = inside.remove(request.id.as_str());
-                prop_assert_eq!(known, Some(u64::from(request.uncached.0)), "{:?} left twice", request);
+                let tokens = (u64::from(request.prompt.0), u64::from(request.uncached.0));
+                prop_assert_eq!(known, Some(tokens), "{:?} left twice", request);
             }
-            prop_assert_eq!((queue.len(), queue.tokens()), (inside.len(), inside.values().sum()));
+            let sums = inside.values().fold((0, 0), |sums, of| (sums.0 + of.0, sums.1 + of.1));
+            prop_assert_eq!((queue.len(), queue.tokens(), queue.uncached()), (inside.len(), sums.0, sums.1));
         }
         for id in taken(&mut queue) {
             prop_assert!(inside.remove(&id).is_some());
         }
-        prop_assert!(inside.is_empty() && queue.is_empty() && queue.tokens() == 0);
+        prop_assert!(inside.is_empty() && queue.is_empty() && queue.tokens() + queue.uncached() == 0);
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** equal setups give equal outcomes.
 
+mod calls;
 mod host;
 mod managed;
 mod mix;

@@ -127,8 +127,8 @@ struct Known {
     booked: usize,
     /// For each rank: without a first token, with one.
     ranks: BTreeMap<RankId, (u32, u32)>,
-    /// Waiting requests of each class.
-    classes: BTreeMap<usize, usize>,
+    /// Waiting requests of each class, and the tokens of their prompts.
+    classes: BTreeMap<usize, (usize, u64)>,
     late: Option<(CallNo, Millis)>,
     silent: Option<(CallNo, Millis)>,
 }
@@ -172,7 +172,10 @@ impl<I: Traffic> World<I> {
             match &call.stage {
                 Stage::Waits(since) => {
                     known.waits += 1;
-                    *known.classes.entry(call.class).or_default() += 1;
+                    let split = self.splits.get(&call.number);
+                    let prompt = split.map_or(&call.prompt, |split| &split.prompt);
+                    let (requests, tokens) = known.classes.entry(call.class).or_default();
+                    (*requests, *tokens) = (*requests + 1, *tokens + prompt.len() as u64);
                     let latest = *since + most_wait;
                     let latest = call
                         .deadline
@@ -205,6 +208,14 @@ impl<I: Traffic> World<I> {
             let what = format!(
                 "router {number} has {} that wait, its clients know of {}",
                 state.waiting, known.waits
+            );
+            self.violated(Check::Conserved, what);
+        }
+        let tokens: u64 = known.classes.values().map(|(_, tokens)| tokens).sum();
+        if state.waiting_tokens != tokens {
+            let what = format!(
+                "prompts of {} tokens wait at router {number}, its clients know of {tokens}",
+                state.waiting_tokens
             );
             self.violated(Check::Conserved, what);
         }
@@ -250,16 +261,24 @@ impl<I: Traffic> World<I> {
         if known.waits > config.total.requests {
             wrong.push(format!("{} wait at router {number}, more than it allows", known.waits));
         }
-        for (class, waits) in &known.classes {
-            let limit = config.classes.get(*class).map_or(0, |class| class.limits.requests);
-            if *waits > limit {
-                wrong.push(format!("{waits} of class {class} wait at router {number}, not {limit}"));
+        let mut total = 0;
+        for (class, &(waits, tokens)) in &known.classes {
+            total += tokens;
+            let limits = config.classes.get(*class).map(|class| class.limits);
+            let (requests, most) = limits.map_or((0, 0), |limits| (limits.requests, limits.tokens));
+            if waits > requests {
+                wrong.push(format!(
+                    "{waits} of class {class} wait at router {number}, not {requests}"
+                ));
+            }
+            if tokens > most {
+                wrong.push(format!(
+                    "{tokens} tokens of class {class} wait at router {number}, not {most}"
+                ));
             }
         }
-        let tokens = self.routers[number].router.state(self.now).waiting_tokens;
-        // What a request that two may serve is charged for changes with who would compute it.
-        if tokens > config.total.tokens && self.setup.split.is_none() {
-            wrong.push(format!("{tokens} tokens wait at router {number}, more than it allows"));
+        if total > config.total.tokens {
+            wrong.push(format!("{total} tokens wait at router {number}, more than it allows"));
         }
         for what in wrong {
             self.violated(Check::Bounds, what);

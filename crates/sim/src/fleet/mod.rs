@@ -21,6 +21,7 @@ mod check;
 mod ends;
 pub mod faults;
 pub mod link;
+mod lives;
 mod log;
 mod record;
 mod routers;

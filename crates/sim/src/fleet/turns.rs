@@ -75,12 +75,19 @@ impl<I: Traffic> World<I> {
         let (router, tokens) = (call.router, u64::from(call.asked.0));
         let its = (call.class, call.tenant);
         let mut waits: BTreeMap<(usize, Tenant), u32> = BTreeMap::new();
+        let mut alike = call.tried.is_empty();
         for other in self.calls.values().filter(|other| other.router == router) {
             if matches!(other.stage, Stage::Waits(_)) {
                 *waits.entry((other.class, other.tenant)).or_default() += 1;
+                alike &= other.tried.is_empty();
             }
         }
         let shares = self.memory.shares.entry(router).or_default();
+        // Who failed somewhere cannot go everywhere: one goes where another, whose turn it is, would not.
+        if !alike {
+            shares.taken.clear();
+            return;
+        }
         // Who does not wait has no claim: counting begins anew when the same wait as before.
         if !shares.taken.keys().eq(waits.keys()) {
             shares.taken = waits.keys().map(|of| (*of, 0)).collect();
