@@ -19,6 +19,10 @@ use crate::threads::{Beside, beside_writer};
 
 const WORKERS: u16 = 32;
 const CAPACITY: usize = 16_384;
+/// Rounds of a writer alone: each takes a fraction of a second, and what else the machine does shows in few of them.
+const ROUNDS: usize = 11;
+/// Rounds beside a reader.
+const BESIDE_ROUNDS: usize = 3;
 
 /// How targets call the rate of a writer alone.
 pub const ALONE: &str = "alone, M block ops/s";
@@ -77,11 +81,14 @@ impl Round {
             .into_iter()
             .map(|name| (name, Achieved::default()))
             .collect();
-        for round in 0..size.pick(3, 1) {
+        for round in 0..size.pick(ROUNDS, 1) {
             for (name, achieved) in &mut all {
                 // An order of magnitude behind the others: once is enough.
                 if round == 0 || *name != lineup::POSITIONAL {
-                    self.one(name, achieved, &oracle, rng);
+                    self.alone(name, achieved, &oracle);
+                }
+                if round < BESIDE_ROUNDS && (round == 0 || *name != lineup::POSITIONAL) {
+                    self.beside(name, achieved, rng);
                 }
             }
         }
@@ -89,7 +96,7 @@ impl Round {
         all
     }
 
-    fn one(&self, name: &'static str, achieved: &mut Achieved, oracle: &Oracle, rng: &mut Rng) {
+    fn alone(&self, name: &'static str, achieved: &mut Achieved, oracle: &Oracle) {
         let Some(mut contender) = self.prepared(name) else {
             return;
         };
@@ -99,7 +106,9 @@ impl Round {
             contender.ask(&Arc::new(Queries::of(self.some_paths())));
             achieved.wrong = wrong(contender.as_mut(), &Queries::of(self.some_paths()), oracle);
         }
-        drop(contender);
+    }
+
+    fn beside(&self, name: &'static str, achieved: &mut Achieved, rng: &mut Rng) {
         let Some(mut contender) = self.prepared(name) else {
             return;
         };

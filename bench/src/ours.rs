@@ -170,9 +170,8 @@ impl Reader for OursReader {
     }
 
     fn lookup_tokens(&mut self, tokens: &[u32]) -> u64 {
-        self.keys.clear();
-        self.hasher.keys(&prompt(tokens), &mut self.keys);
-        self.reader.lookup(&self.keys, &mut self.answer);
+        self.reader
+            .lookup_prompt(&self.hasher, &prompt(tokens), &mut self.keys, &mut self.answer);
         self.fold()
     }
 

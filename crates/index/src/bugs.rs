@@ -25,6 +25,8 @@ pub enum Bug {
     TierIgnored,
     /// Clearing a rank leaves its orphans.
     OrphansSurviveClear,
+    /// An event of a rank is applied while one of its tiers is still being cleared.
+    ClearNotAwaited,
     /// What waits for a label waits on when the engine has given that label up.
     LabelOutlivesBlock,
     /// A slot is used again before it was swept.
@@ -55,7 +57,7 @@ pub enum Bug {
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// Those that one thread can notice, however much room there is.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
         Self::HoleIgnored,
@@ -66,6 +68,7 @@ impl Bug {
         Self::ForeignLabelHonoured,
         Self::TierIgnored,
         Self::OrphansSurviveClear,
+        Self::ClearNotAwaited,
         Self::LabelOutlivesBlock,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,

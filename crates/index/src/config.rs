@@ -29,9 +29,25 @@ pub struct IndexConfig {
     /// A mistake to make on purpose, for tests that must find it.
     #[cfg(any(test, feature = "testing"))]
     pub bug: Option<crate::Bug>,
+    /// Clear no more of a tier at once than a run or so, for tests that look between the pieces.
+    #[cfg(any(test, feature = "testing"))]
+    pub small_pieces: bool,
 }
 
 impl IndexConfig {
+    /// The work of clearing a tier that is done at once.
+    #[cfg_attr(
+        not(any(test, feature = "testing")),
+        expect(clippy::unused_self, reason = "tests can ask for less")
+    )]
+    pub(crate) const fn first_piece(&self) -> u32 {
+        #[cfg(any(test, feature = "testing"))]
+        if self.small_pieces {
+            return 1;
+        }
+        100
+    }
+
     /// The most ranks that can be asked for: each may need a second slot while it is replaced.
     pub const MAX_RANKS: usize = MAX_SLOTS / 2;
 
@@ -44,6 +60,8 @@ impl IndexConfig {
             max_ranks: 1024,
             #[cfg(any(test, feature = "testing"))]
             bug: None,
+            #[cfg(any(test, feature = "testing"))]
+            small_pieces: false,
         }
     }
 }

@@ -148,6 +148,27 @@ impl Detail {
         labels
     }
 
+    /// Takes everything on one tier away. Returns the labels that went, with the offsets of their blocks: they may have
+    /// other copies.
+    pub(crate) fn clear_tier(&mut self, tier: Tier) -> Vec<(usize, Label)> {
+        let mut gone = Vec::new();
+        self.cells.retain(|cell| {
+            let goes = cell.tier == tier as u8;
+            if goes {
+                gone.push((cell.offset as usize, Label::new(cell.label)));
+            }
+            !goes
+        });
+        if tier == Tier::Device {
+            let plain = std::mem::take(&mut self.plain);
+            if let Some(own) = self.own.take() {
+                let named = own.at.iter().filter(|offset| plain.contains(*offset));
+                gone.extend(named.map(|offset| (offset, Label::new(own.labels[offset]))));
+            }
+        }
+        gone
+    }
+
     /// Every label that names the block at `offset`, once.
     pub(crate) fn labels_at(&self, offset: usize, run_label: u64) -> Vec<Label> {
         let plain = self.plain.contains(offset).then(|| self.primary(offset, run_label));

@@ -84,6 +84,18 @@ struct Part {
     live: u32,
 }
 
+impl Part {
+    /// Marks the words between two offsets as an extent that nobody owns.
+    fn free_from(&self, start: u32, end: u32) {
+        let header = Header {
+            kind: Kind::Free,
+            words: end - start,
+            owner: 0,
+        };
+        self.chunk[start as usize].store(header.encode(), Ordering::Relaxed);
+    }
+}
+
 /// The writer's side.
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -192,6 +204,55 @@ impl Heap {
         );
         self.part_mut(addr as usize / CHUNK_WORDS).live -= header.words;
         self.live -= u64::from(header.words);
+    }
+
+    /// Makes an extent `words` long where it lies, if what follows it is free, and says whether it did.
+    pub(crate) fn extend(&mut self, addr: Addr, words: u32) -> bool {
+        let (index, offset) = (addr as usize / CHUNK_WORDS, addr % CHUNK_WORDS as u32);
+        let header = self.header(addr);
+        let (part, end, wanted) = (self.part(index), offset + header.words, offset + words);
+        // Who empties a chunk remembers where an extent begins that may not begin there afterwards.
+        if self.victim.is_some_and(|(victim, _)| victim == index) || wanted as usize > CHUNK_WORDS {
+            return false;
+        }
+        let mut free = end;
+        while free < wanted && free < part.used {
+            let next = Header::decode(part.chunk[free as usize].load(Ordering::Relaxed));
+            if next.kind != Kind::Free {
+                return false;
+            }
+            free += next.words;
+        }
+        if free < wanted && index != self.head {
+            return false;
+        }
+        if free > wanted {
+            part.free_from(wanted, free);
+        }
+        let taken = wanted.saturating_sub(part.used);
+        let part = self.part_mut(index);
+        part.used += taken;
+        part.live += wanted - end;
+        self.used += u64::from(taken);
+        self.live += u64::from(wanted - end);
+        self.word(addr)
+            .store(Header { words, ..header }.encode(), Ordering::Relaxed);
+        true
+    }
+
+    /// Makes an extent `words` long where it lies, and gives the rest back.
+    pub(crate) fn shrink(&mut self, addr: Addr, words: u32) {
+        let header = self.header(addr);
+        let offset = addr % CHUNK_WORDS as u32;
+        if words == header.words {
+            return;
+        }
+        let part = self.part_mut(addr as usize / CHUNK_WORDS);
+        part.free_from(offset + words, offset + header.words);
+        part.live -= header.words - words;
+        self.live -= u64::from(header.words - words);
+        self.word(addr)
+            .store(Header { words, ..header }.encode(), Ordering::Relaxed);
     }
 
     /// Says that an extent has another owner now.
@@ -325,5 +386,29 @@ mod tests {
         assert_eq!(before / CHUNK_WORDS as u64, 12);
         assert!(heap.reserved_words() <= 2 * CHUNK_WORDS as u64);
         assert!(heap.directory().words(kept).is_some());
+    }
+
+    #[test]
+    fn an_extent_grows_into_what_is_free_behind_it_and_no_further() {
+        let mut heap = Heap::new();
+        let first = heap.alloc(Kind::Blocks, 100, 1);
+        assert!(heap.extend(first, 150), "nothing follows yet");
+        let second = heap.alloc(Kind::Blocks, 50, 2);
+        assert_eq!(second, first + 150);
+        assert!(!heap.extend(first, 151));
+        heap.shrink(first, 40);
+        heap.shrink(first, 10);
+        assert_eq!(heap.live_words(), 60);
+        assert!(!heap.extend(first, 151));
+        assert!(heap.extend(first, 120), "both pieces that were given back");
+        assert_eq!(heap.header(first).words, 120);
+        let rest = heap.header(first + 120);
+        assert_eq!((rest.kind, rest.words), (Kind::Free, 30));
+        assert_eq!(heap.live_words(), 170);
+        heap.free(second);
+        assert!(heap.extend(first, 300), "over the end of what was taken");
+        assert_eq!(heap.alloc(Kind::Blocks, 5, 3), first + 300);
+        assert!(!heap.extend(first, CHUNK_WORDS as u32 + 1));
+        assert_eq!(heap.live_words(), 305);
     }
 }

@@ -16,6 +16,7 @@ use crate::slots::{Slot, SlotState, Slots, View};
 use crate::sync::{AtomicU64, Ordering, Published, fence};
 use crate::table::Table;
 use crate::write::Kind;
+use crate::write::clear::Clearing;
 use crate::write::maintain::Housekeeping;
 
 /// Why an operation was refused. Nothing was changed.
@@ -146,6 +147,8 @@ pub struct Index {
     pub(crate) dangling: Dangling,
     /// Runs whose tail nobody holds, still to be cut.
     pub(crate) untrimmed: Vec<RunId>,
+    /// Tiers of slots that are being cleared. No more than there are slots.
+    pub(crate) clearings: Vec<Clearing>,
     pub(crate) housekeeping: Housekeeping,
     pub(crate) counters: Counters,
     pub(crate) work: crate::write::Workspace,
@@ -188,6 +191,7 @@ impl Index {
             block_slots: 0,
             dangling: Dangling::default(),
             untrimmed: Vec::new(),
+            clearings: Vec::new(),
             housekeeping: Housekeeping::default(),
             counters: Counters::default(),
             work: crate::write::Workspace::default(),
@@ -240,6 +244,7 @@ impl Index {
                 Err(IndexError::NotADraft)
             };
         }
+        self.settle_clears(index);
         if let Some(old) = self.slots.live_slot_of(self.slots.info(index).rank) {
             self.retire(old);
         }
@@ -257,7 +262,7 @@ impl Index {
     }
 
     /// Everything in the scope is gone. Returns the slot to use from now on: emptying all tiers gives the rank a new
-    /// one, so that it takes one step whatever it held.
+    /// one, so that it takes one step whatever it held. One tier is emptied in pieces, see [`Index::is_clearing`].
     pub fn clear(&mut self, slot: Slot, scope: ClearScope) -> Result<Slot, IndexError> {
         let index = self.slots.check(slot)?;
         match scope {
@@ -302,6 +307,7 @@ impl Index {
     /// Blocks came. Readers see all of them at once, up to [`Index::STEP`] blocks; a longer event is seen in steps.
     pub fn store(&mut self, slot: Slot, stored: &Stored) -> Result<StoreOutcome, IndexError> {
         let index = self.slots.check(slot)?;
+        self.settle_clears(index);
         let mut outcome = StoreOutcome::default();
         let mut parent = stored.parent;
         for blocks in stored.blocks.chunks(Self::STEP) {
@@ -321,6 +327,7 @@ impl Index {
     /// Blocks went, one copy for each label. Readers see it at once, in steps of [`Index::STEP`] labels.
     pub fn remove(&mut self, slot: Slot, removed: &Removed) -> Result<RemoveOutcome, IndexError> {
         let index = self.slots.check(slot)?;
+        self.settle_clears(index);
         let mut unknown = 0;
         for labels in removed.labels.chunks(Self::STEP) {
             unknown += self.remove_step(index, labels, (removed.tier, removed.group));
@@ -347,7 +354,12 @@ impl Index {
     /// Whether a rank holds the block that it calls `label`, its orphans included.
     pub fn knows(&self, slot: Slot, label: Label) -> Result<bool, IndexError> {
         let index = self.slots.check(slot)?;
-        Ok(self.resolve(index, label).is_some() || self.slots.info(index).orphans.contains(label))
+        let is_named = |place| {
+            self.holdings(index, place)
+                .iter()
+                .any(|(holding, _)| holding.label == label)
+        };
+        Ok(self.resolve(index, label).is_some_and(is_named) || self.slots.info(index).orphans.contains(label))
     }
 
     /// Sizes.
@@ -414,6 +426,7 @@ impl Index {
             SlotState::Retired
         };
         self.slots.set_state(slot, state);
+        self.forget_clears(slot.index());
         self.housekeeping.sweep_requested();
     }
 

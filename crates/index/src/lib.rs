@@ -32,6 +32,7 @@
 mod answer;
 mod approximate;
 mod bits;
+mod blocks;
 mod bugs;
 mod chunk;
 mod config;
@@ -61,6 +62,6 @@ pub use bugs::Bug;
 pub use config::{Copies, IndexConfig};
 pub use heat::Heat;
 pub use index::{Applied, Index, IndexError, Pending, RankStats, RemoveOutcome, Stats, StoreOutcome};
-pub use lookup::Reader;
+pub use lookup::{Reader, keys_of};
 pub use slots::Slot;
 pub use write::list::Listing;

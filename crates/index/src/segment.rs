@@ -20,6 +20,8 @@ const WIDTH: usize = 7;
 pub(crate) const SLOTS: usize = BUCKETS * WIDTH;
 /// A segment that holds more is split.
 pub(crate) const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
+/// One that holds so many is split at once, whatever that takes.
+pub(crate) const MUST_SPLIT: u64 = (SLOTS * 95 / 100) as u64;
 /// Two halves that together hold less are joined.
 pub(crate) const JOIN_BELOW: u64 = (SLOTS / 2) as u64;
 /// The directory is indexed by at most so many bits: as many as a slot has.
@@ -97,6 +99,14 @@ fn first(bits: u64) -> usize {
     bits.trailing_zeros() as usize / 8 % WIDTH
 }
 
+/// Puts a value into the first free slot of a bucket with this control word.
+#[inline]
+fn put(bucket: &Bucket, control: u64, way: Way, value: u64) {
+    let place = first(free(control));
+    bucket[1 + place].store(way.upper | value, Ordering::Release);
+    bucket[0].store(control | way.control << (8 * place), Ordering::Release);
+}
+
 impl Segment {
     #[inline]
     pub(crate) fn bucket(&self, index: usize) -> &Bucket {
@@ -129,6 +139,30 @@ impl Segment {
     /// Puts a value into the first free slot on its way.
     #[inline]
     pub(crate) fn insert(&self, way: Way, value: u64) {
+        let bucket = self.bucket(way.home);
+        let control = bucket[0].load(Ordering::Relaxed);
+        if free(control) == 0 {
+            self.insert_further(way, value);
+        } else {
+            put(bucket, control, way, value);
+        }
+    }
+
+    /// Puts a value into its home bucket and says so, if there is room and nothing on its way that looks alike.
+    #[inline]
+    pub(crate) fn insert_alone(&self, way: Way, value: u64) -> bool {
+        let bucket = self.bucket(way.home);
+        let control = bucket[0].load(Ordering::Relaxed);
+        let is_alone = control & PASSED_MASK == 0 && alike(control, way.control) == 0 && free(control) != 0;
+        if is_alone {
+            put(bucket, control, way, value);
+        }
+        is_alone
+    }
+
+    /// As [`Segment::insert`], when the home bucket is full.
+    #[cold]
+    fn insert_further(&self, way: Way, value: u64) {
         let (mut passed, mut control) = (0, self.bucket(way.home)[0].load(Ordering::Relaxed));
         while free(control) == 0 {
             passed += 1;
@@ -143,9 +177,7 @@ impl Segment {
                 control.store(word + (1 << PASSED_SHIFT), Ordering::Release);
             }
         }
-        let (bucket, place) = (self.bucket(way.home + passed), first(free(control)));
-        bucket[1 + place].store(way.upper | value, Ordering::Release);
-        bucket[0].store(control | way.control << (8 * place), Ordering::Release);
+        put(self.bucket(way.home + passed), control, way, value);
     }
 
     #[inline]

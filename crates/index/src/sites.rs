@@ -36,10 +36,6 @@ impl Site {
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.chunk[self.start as usize..][..SEGMENT_WORDS]
     }
-
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
 }
 
 #[derive(Debug)]
@@ -120,6 +116,11 @@ impl Sites {
         };
         let room: usize = others.iter().map(|part| part.free.len()).sum();
         room > PER_CHUNK / 4 + (PER_CHUNK - last.free.len())
+    }
+
+    /// Whether a site lies in the highest chunk.
+    pub(crate) fn is_high(&self, site: &Site) -> bool {
+        site.number as usize > self.parts.len().saturating_sub(1) * PER_CHUNK
     }
 
     /// Bytes of all sites.

@@ -11,7 +11,7 @@
 //! began to look, or what a directory newer than its own has; the epoch that it checks at the end tells it of the latter.
 
 use crate::chunk::prefetch;
-use crate::segment::{Filling, JOIN_BELOW, MAX_DEPTH, SLOTS, SPLIT_ABOVE, Segment, VALUE_MASK, Way};
+use crate::segment::{Filling, JOIN_BELOW, MAX_DEPTH, MUST_SPLIT, SLOTS, SPLIT_ABOVE, Segment, VALUE_MASK, Way};
 use crate::sites::{Sharing, Sites};
 use crate::sync::Ordering;
 
@@ -21,6 +21,20 @@ struct Note {
     /// How many bits of the hash its entries have in common.
     depth: u32,
     used: u64,
+}
+
+/// Places of a directory that are handled at a time: all at once takes longer than anybody should wait.
+/// Few in tests, so that they see tables between the pieces.
+const AT_ONCE: usize = if cfg!(any(test, feature = "testing")) { 2 } else { 1024 };
+
+/// A directory in the making.
+#[derive(Debug)]
+enum Coming {
+    Nothing,
+    /// Twice as long.
+    Twice(Vec<Segment>),
+    /// Half as long.
+    Half(Vec<Segment>),
 }
 
 /// A table as readers see it.
@@ -41,8 +55,14 @@ pub(crate) struct Table {
     spare: Vec<u32>,
     sites: Sites,
     entries: u64,
+    /// The directory in the making that will be twice or half as long, as far as it has come.
+    coming: Coming,
+    /// A directory that was replaced: it is given up a little at a time.
+    leaving: Vec<Segment>,
     /// Where the search for segments to join goes on.
     hand: usize,
+    /// Where the search for segments in the highest chunk goes on.
+    high_hand: usize,
     joined: bool,
     /// The number of entries when a whole round found nothing to join: not worth another until there are fewer.
     quiet_at: u64,
@@ -89,7 +109,10 @@ impl Table {
             spare: Vec::new(),
             sites,
             entries: 0,
+            coming: Coming::Nothing,
+            leaving: Vec::new(),
             hand: 0,
+            high_hand: 0,
             joined: false,
             quiet_at: u64::MAX,
             changed: true,
@@ -132,10 +155,10 @@ impl Table {
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, value: u64) {
         debug_assert!(value <= VALUE_MASK);
-        let mut note = self.note(hash);
-        while self.notes[note].used >= SPLIT_ABOVE && self.notes[note].depth < MAX_DEPTH {
+        let mut note = self.segment(hash).number as usize;
+        while self.notes[note].used >= SPLIT_ABOVE && self.notes[note].depth < MAX_DEPTH && self.may_split(note) {
             self.split(directory_index(hash, self.depth));
-            note = self.note(hash);
+            note = self.segment(hash).number as usize;
         }
         self.segment(hash).insert(Way::of(hash), value);
         self.notes[note].used += 1;
@@ -145,23 +168,25 @@ impl Table {
     /// Adds a value, and says whether there is another with the same hash that `is_alike` accepts.
     #[inline]
     pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, is_alike: impl FnMut(u64) -> bool) -> bool {
-        let noted = self.segment(hash).search(Way::of(hash), is_alike).is_some();
+        let (segment, way) = (&self.directory[directory_index(hash, self.depth)], Way::of(hash));
+        let note = &mut self.notes[segment.number as usize];
+        if note.used < SPLIT_ABOVE && segment.insert_alone(way, value) {
+            note.used += 1;
+            self.entries += 1;
+            return false;
+        }
+        let noted = segment.search(way, is_alike).is_some();
         self.insert(hash, value);
         noted
-    }
-
-    #[inline]
-    fn note(&self, hash: u64) -> usize {
-        self.segment(hash).number as usize
     }
 
     /// Takes this very value out. Says whether it was there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, value: u64) -> bool {
-        let found = self.segment(hash).remove(Way::of(hash), value);
+        let segment = &self.directory[directory_index(hash, self.depth)];
+        let found = segment.remove(Way::of(hash), value);
         if found {
-            let note = self.note(hash);
-            self.notes[note].used -= 1;
+            self.notes[segment.number as usize].used -= 1;
             self.entries -= 1;
         }
         found
@@ -180,18 +205,28 @@ impl Table {
     /// Looks at one segment and joins it with its other half if both have become nearly empty, or moves one so that a
     /// chunk becomes empty. Says whether a round over all of them is complete.
     pub(crate) fn shrink_step(&mut self) -> bool {
+        if !self.leaving.is_empty() {
+            let left = self.leaving.len().saturating_sub(AT_ONCE);
+            self.leaving.truncate(left);
+            if left == 0 {
+                self.leaving = Vec::new();
+            }
+            return false;
+        }
         if self.sites.is_sparse() {
-            self.move_highest();
+            self.move_high();
             return false;
         }
         if self.hand >= self.directory.len() {
+            if self.halve_some() {
+                return false;
+            }
             self.hand = 0;
             self.quiet_at = if std::mem::take(&mut self.joined) {
                 u64::MAX
             } else {
                 self.entries
             };
-            self.halve_directory();
             return true;
         }
         let Note { depth, used } = self.notes[self.directory[self.hand].number as usize];
@@ -217,7 +252,9 @@ impl Table {
     pub(crate) fn is_sparse(&self) -> bool {
         let fewer = self.entries < self.quiet_at - self.quiet_at / 8;
         let segments = self.segments();
-        self.sites.is_sparse() || segments > 1 && self.entries * 3 < (segments * SLOTS) as u64 && fewer
+        !self.leaving.is_empty()
+            || self.sites.is_sparse()
+            || segments > 1 && self.entries * 3 < (segments * SLOTS) as u64 && fewer
     }
 
     fn segments(&self) -> usize {
@@ -226,7 +263,12 @@ impl Table {
 
     /// Bytes of segments and directory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.sites.bytes() + (self.directory.len() * size_of::<Segment>()) as u64
+        let coming = match &self.coming {
+            Coming::Nothing => 0,
+            Coming::Twice(coming) | Coming::Half(coming) => coming.capacity(),
+        };
+        let places = self.directory.len() + coming + self.leaving.len();
+        self.sites.bytes() + (places * size_of::<Segment>()) as u64
     }
 
     fn add_segment(&mut self, depth: u32) -> Segment {
@@ -248,19 +290,109 @@ impl Table {
         self.sites.give_back(&segment.site);
     }
 
-    /// Replaces the segment at this place of the directory by two.
-    fn split(&mut self, mut index: usize) {
+    /// Whether a full segment can be split now. If the directory must grow first, that is done in pieces, and the segment
+    /// takes a few more entries meanwhile.
+    #[cold]
+    fn may_split(&mut self, note: usize) -> bool {
+        let Note { depth, used } = self.notes[note];
+        while depth == self.depth {
+            let doubled = self.double_some();
+            if !doubled && used < MUST_SPLIT {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes a part of a directory that is twice as long. Says whether it took the place of the old one.
+    fn double_some(&mut self) -> bool {
+        if !matches!(self.coming, Coming::Twice(_)) {
+            self.give_up_coming();
+            self.coming = Coming::Twice(Vec::with_capacity(2 * self.directory.len()));
+        }
+        let Coming::Twice(coming) = &mut self.coming else {
+            return false;
+        };
+        let start = coming.len() / 2;
+        let part = &self.directory[start..self.directory.len().min(start + AT_ONCE)];
+        coming.extend(part.iter().flat_map(|segment| [segment.clone(), segment.clone()]));
+        let is_done = coming.len() == 2 * self.directory.len();
+        if is_done {
+            self.depth += 1;
+            self.take_over();
+        }
+        is_done
+    }
+
+    /// Makes a part of a directory that is half as long, if no segment needs all bits. Says whether there is more to do.
+    fn halve_some(&mut self) -> bool {
+        if self.depth == 0 || matches!(self.coming, Coming::Twice(_)) {
+            return false;
+        }
+        if matches!(self.coming, Coming::Nothing) {
+            self.coming = Coming::Half(Vec::new());
+        }
+        let (notes, depth) = (&self.notes, self.depth);
+        let Coming::Half(coming) = &mut self.coming else {
+            return false;
+        };
+        let start = 2 * coming.len();
+        let part = &self.directory[start..self.directory.len().min(start + AT_ONCE)];
+        if part.iter().any(|segment| notes[segment.number as usize].depth == depth) {
+            self.give_up_coming();
+            return false;
+        }
+        coming.extend(part.iter().step_by(2).cloned());
+        if 2 * coming.len() == self.directory.len() {
+            self.depth -= 1;
+            self.take_over();
+        }
+        true
+    }
+
+    /// What was in the making becomes the directory.
+    fn take_over(&mut self) {
+        let (Coming::Twice(coming) | Coming::Half(coming)) = std::mem::replace(&mut self.coming, Coming::Nothing)
+        else {
+            return;
+        };
+        self.leaving.append(&mut self.directory);
+        self.directory = coming;
+        self.hand = 0;
+        self.changed = true;
+    }
+
+    fn give_up_coming(&mut self) {
+        if let Coming::Twice(mut coming) | Coming::Half(mut coming) =
+            std::mem::replace(&mut self.coming, Coming::Nothing)
+        {
+            self.leaving.append(&mut coming);
+        }
+    }
+
+    /// Puts a segment into `count` places of the directory, and of the one in the making.
+    fn assign(&mut self, start: usize, count: usize, segment: &Segment) {
+        self.directory[start..start + count].fill(segment.clone());
+        match &mut self.coming {
+            Coming::Nothing => {}
+            Coming::Twice(coming) => {
+                let end = coming.len().min(2 * (start + count));
+                coming[end.min(2 * start)..end].fill(segment.clone());
+            }
+            // One that stands once does not fit, or one half of it would be lost.
+            Coming::Half(coming) if count > 1 => {
+                let end = coming.len().min(start / 2 + count / 2);
+                coming[end.min(start / 2)..end].fill(segment.clone());
+            }
+            Coming::Half(_) => self.give_up_coming(),
+        }
+        self.changed = true;
+    }
+
+    /// Replaces the segment at this place of the directory by two. It needs fewer bits than the directory has.
+    fn split(&mut self, index: usize) {
         let full = self.directory[index].clone();
         let depth = self.notes[full.number as usize].depth;
-        if depth == self.depth {
-            self.directory = self
-                .directory
-                .iter()
-                .flat_map(|segment| [segment.clone(), segment.clone()])
-                .collect();
-            self.depth += 1;
-            index *= 2;
-        }
         let (low, high) = (self.add_segment(depth + 1), self.add_segment(depth + 1));
         let mut filling = Filling::new([&low, &high]);
         filling.take(&full, Some(depth));
@@ -269,11 +401,10 @@ impl Table {
         self.notes[high.number as usize].used = used[1];
         let span = 1 << (self.depth - depth - 1);
         let start = index / (2 * span) * (2 * span);
-        self.directory[start..start + span].fill(low);
-        self.directory[start + span..start + 2 * span].fill(high);
+        self.assign(start, span, &low);
+        self.assign(start + span, span, &high);
         self.drop_segment(&full);
         self.quiet_at = u64::MAX;
-        self.changed = true;
     }
 
     /// Makes one segment of the two that begin at `start` and `start + span`.
@@ -284,23 +415,20 @@ impl Table {
         filling.take(&low, None);
         filling.take(&high, None);
         self.notes[joined.number as usize].used = filling.finish()[0];
-        self.directory[start..start + 2 * span].fill(joined);
+        self.assign(start, 2 * span, &joined);
         self.drop_segment(&low);
         self.drop_segment(&high);
         self.joined = true;
-        self.changed = true;
     }
 
-    /// Moves the segment that lies highest, so that the chunk it lies in becomes empty.
-    fn move_highest(&mut self) {
-        let highest = self
-            .directory
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, segment)| segment.site.number());
-        let Some((index, segment)) = highest.map(|(index, segment)| (index, segment.clone())) else {
-            return;
-        };
+    /// Looks for a segment that lies in the highest chunk and moves it, so that the chunk becomes empty.
+    fn move_high(&mut self) {
+        let start = self.high_hand % self.directory.len();
+        let end = self.directory.len().min(start + AT_ONCE);
+        let found = (start..end).find(|index| self.sites.is_high(&self.directory[*index].site));
+        self.high_hand = found.unwrap_or(end);
+        let Some(index) = found else { return };
+        let segment = self.directory[index].clone();
         let site = self.sites.take();
         for (from, to) in segment.site.words().iter().zip(site.words()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -310,19 +438,8 @@ impl Table {
             number: segment.number,
         };
         let span = 1_usize << (self.depth - self.notes[segment.number as usize].depth);
-        let start = index / span * span;
-        self.directory[start..start + span].fill(moved);
+        self.assign(index / span * span, span, &moved);
         self.sites.give_back(&segment.site);
-        self.changed = true;
-    }
-
-    fn halve_directory(&mut self) {
-        let is_shallow = |segment: &Segment, depth: u32| self.notes[segment.number as usize].depth < depth;
-        while self.depth > 0 && self.directory.iter().all(|segment| is_shallow(segment, self.depth)) {
-            self.directory = self.directory.iter().step_by(2).cloned().collect();
-            self.depth -= 1;
-            self.changed = true;
-        }
     }
 }
 
@@ -352,22 +469,73 @@ mod tests {
 
     #[test]
     fn grows_and_shrinks_without_losing_anything() {
+        const MANY: u64 = 20_000;
         let mut table = Table::of_writer();
-        for value in 1..=20_000 {
+        let mut between = (0, 0);
+        for value in 1..=MANY {
             table.insert(spread(value), value);
+            between.0 += u32::from(matches!(table.coming, Coming::Twice(_)));
+            if value % 1000 == 0 || matches!(table.coming, Coming::Twice(_)) && value % 50 == 0 {
+                assert!((value.saturating_sub(5000).max(1)..=value).all(|value| contains(&table, value)));
+            }
         }
-        assert!(table.depth >= 3);
+        assert!(
+            table.depth >= 4 && between.0 > 5,
+            "{} at depth {}",
+            between.0,
+            table.depth
+        );
         let full = table.bytes();
-        assert!((1..=20_000).all(|value| table.find(spread(value), |found| found == value).is_some()));
-        for value in 101..=20_000 {
+        assert!((1..=MANY).all(|value| table.find(spread(value), |found| found == value).is_some()));
+        for value in 101..=MANY {
             assert!(table.remove(spread(value), value));
         }
-        while !table.shrink_step() {}
-        while !table.shrink_step() {}
+        for _ in 0..2 {
+            while !table.shrink_step() {
+                between.1 += u32::from(matches!(table.coming, Coming::Half(_)));
+                assert!((1..=100).all(|value| table.find(spread(value), |found| found == value).is_some()));
+            }
+        }
+        assert!(between.1 > 2, "{between:?}");
         assert!(table.bytes() * 4 < full, "{} of {full} bytes", table.bytes());
         assert!((1..=100).all(|value| contains(&table, value)));
         assert!(!contains(&table, 101));
         assert_eq!(table.len(), 100);
+    }
+
+    /// Segments are split and joined while a directory is in the making.
+    #[test]
+    fn a_directory_in_the_making_is_kept_up_to_date() {
+        let mut table = Table::of_writer();
+        let mut seen = (false, false);
+        for value in 1..=40_000 {
+            table.insert(spread(value), value);
+            if value > 10_000 && value % 3 == 0 {
+                assert!(table.remove(spread(value - 9000), value - 9000));
+                table.shrink_step();
+            }
+            seen.0 |= matches!(table.coming, Coming::Twice(_));
+        }
+        let left: Vec<u64> = (1..=40_000)
+            .filter(|value| table.find(spread(*value), |found| found == *value).is_some())
+            .collect();
+        assert_eq!(left.len() as u64, table.len());
+        for value in left.iter().filter(|value| **value % 64 != 0) {
+            assert!(table.remove(spread(*value), *value));
+        }
+        // Every other piece of a shorter directory meets new entries.
+        for value in 100_000..110_000 {
+            table.insert(spread(value), value);
+            table.shrink_step();
+            seen.1 |= matches!(table.coming, Coming::Half(_));
+        }
+        assert_eq!(seen, (true, true));
+        assert!((100_000..110_000).all(|value| contains(&table, value)));
+        assert!(
+            left.iter()
+                .filter(|value| **value % 64 == 0)
+                .all(|value| contains(&table, *value))
+        );
     }
 
     #[test]

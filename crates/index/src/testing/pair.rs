@@ -5,6 +5,7 @@ use homing_domain::{
     StoredBlock, Tier,
 };
 
+use super::oracle::Truth;
 use super::{Forgotten, Oracle, Script, Step};
 use crate::{Answer, Bug, Copies, Index, IndexConfig, Reader, Slot};
 
@@ -78,6 +79,7 @@ impl Pair {
             orphans_per_rank: script.orphans,
             max_ranks: 300,
             bug,
+            small_pieces: true,
             ..IndexConfig::new(hasher)
         };
         let mut index = Index::new(config);
@@ -193,16 +195,48 @@ impl Pair {
             Step::Clear { rank, tier } => {
                 let rank = self.rank(*rank);
                 let scope = tier.map_or(ClearScope::AllTiers, ClearScope::Only);
+                let before = self.oracle.truth();
                 self.ranks[rank].slot = self
                     .index
                     .clear(self.ranks[rank].slot, scope)
                     .map_err(|e| e.to_string())?;
                 self.oracle.clear(self.ranks[rank].id, scope);
+                self.between_pieces(rank, &before)?;
             }
             Step::Rejoin { rank } => self.rejoin(self.rank(*rank))?,
             Step::Reinstall { rank } => self.reinstall(self.rank(*rank))?,
             Step::Replace { rank, sequence, count } => self.replace(self.rank(*rank), *sequence, *count % LENGTH)?,
             Step::Maintain => while self.index.maintain(50).is_pending() {},
+        }
+        Ok(())
+    }
+
+    /// While a tier is being cleared, a rank holds no more than before and no less than after. Some ranks are left like
+    /// that: their next event, or that of another, has to cope with it.
+    fn between_pieces(&mut self, rank: usize, before: &Truth) -> Result<(), String> {
+        let Rank { id, slot, .. } = self.ranks[rank];
+        while self.index.is_clearing(slot) {
+            self.index.verify()?;
+            let after = self.oracle.truth();
+            for keys in &self.queries {
+                self.reader.lookup(keys, &mut self.answer);
+                let found = Tier::ALL.map(|tier| self.answer.depth(slot, tier).0);
+                let (most, least) = (before.depths(id, keys), after.depths(id, keys));
+                let within = |((found, most), least): ((u32, u32), u32)| (least..=most).contains(&found);
+                let bounds = found
+                    .into_iter()
+                    .zip(most.unwrap_or_default())
+                    .zip(least.unwrap_or_default());
+                if !bounds.into_iter().all(within) {
+                    return Err(format!(
+                        "{id}: {found:?} is not between {least:?} and {most:?} of {keys:?}"
+                    ));
+                }
+            }
+            if rank % 2 == 1 {
+                break;
+            }
+            self.index.maintain(1);
         }
         Ok(())
     }
@@ -328,7 +362,7 @@ impl Pair {
         }
         for keys in &self.queries {
             self.reader.lookup(keys, &mut self.answer);
-            for (rank, slot) in &ranks {
+            for (rank, slot) in ranks.iter().filter(|(_, slot)| !self.index.is_clearing(*slot)) {
                 let found = Tier::ALL.map(|tier| self.answer.depth(*slot, tier).0);
                 let expected = truth.depths(*rank, keys);
                 if Some(found) != expected || !self.answer.is_settled() {

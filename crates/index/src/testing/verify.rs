@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use crate::Index;
+use crate::blocks::room_of;
 use crate::record::RunId;
 use crate::slots::{SlotState, label_hash};
-use crate::sync::Ordering;
 use crate::write::Place;
-use crate::write::structure::room_of;
 
 impl Index {
     /// Checks every invariant that can be checked. Says which one is broken.
@@ -38,15 +37,15 @@ impl Index {
     fn verify_run(&self, run: RunId, places: &mut HashMap<u64, Place>) -> Result<(), String> {
         let fields = self.runs.record(run).fields();
         let len = fields.shape.len as usize;
-        let (keys, labels) = self.blocks_of(run);
-        let key = |offset: usize| keys[offset].load(Ordering::Relaxed);
+        let stored = self.blocks_of(run);
+        let key = |offset: usize| stored.key(offset);
         if len == 0 || key(0) != fields.first || key(len - 1) != fields.last {
             return Err(format!("run {run}: {len} blocks, first or last key is wrong"));
         }
         if self.run_starting_with(fields.first) != Some(run) {
             return Err(format!("run {run} is not found by its first key"));
         }
-        for (offset, label) in labels[..len].iter().enumerate() {
+        for offset in 0..len {
             let place = Place {
                 run,
                 offset: offset as u16,
@@ -54,7 +53,7 @@ impl Index {
             if let Some(other) = places.insert(key(offset), place) {
                 return Err(format!("one key at {other:?} and {place:?}"));
             }
-            let hash = label_hash(homing_domain::Label::new(label.load(Ordering::Relaxed)));
+            let hash = label_hash(homing_domain::Label::new(stored.label(offset)));
             if self.labels.find(hash, |value| value == place.encode()).is_none() {
                 return Err(format!("the label of {place:?} is not in the table"));
             }

@@ -3,12 +3,13 @@
 
 use homing_domain::Label;
 
+use super::ahead::Ahead;
+use super::structure::blocks_in;
 use super::{Place, Stretch};
 use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, RunId};
 use crate::sets::SlotSet;
-use crate::slots::label_hash;
 use crate::sync::Ordering;
 
 /// Words moved for one unit of work.
@@ -147,12 +148,19 @@ impl Index {
 
     /// The labels of blocks lead to where they are now.
     fn renumber_labels(&mut self, from: Stretch, to: Place) {
-        for offset in from.from..from.to {
-            let place = Place { run: from.run, offset };
-            let hash = label_hash(self.label_at(place));
+        let blocks = blocks_in(&self.heap, self.runs.record(from.run).blocks());
+        let count = (from.to - from.from) as usize;
+        let label = |index: usize| (index < count).then(|| Label::new(blocks.label(from.from as usize + index)));
+        let mut ahead = Ahead::new(&self.labels, label);
+        for index in 0..count {
+            let hash = ahead.turn(&self.labels, index, label);
+            let place = Place {
+                run: from.run,
+                offset: from.from + index as u16,
+            };
             let moved = Place {
                 run: to.run,
-                offset: to.offset + (offset - from.from),
+                offset: to.offset + index as u16,
             };
             let found = self.labels.replace(hash, place.encode(), moved.encode());
             debug_assert!(found, "every block of a run has its label in the table");
@@ -249,17 +257,6 @@ impl Index {
         self.free_blocks(child_fields.blocks);
         self.free_blocks(old_blocks);
         self.runs.give_back(child);
-    }
-
-    fn append_blocks(&mut self, from: Addr, to: Addr, start: usize, count: usize) {
-        let room = |addr: Addr| super::structure::room_of(self.heap.header(addr).words);
-        let (from_room, to_room) = (room(from), room(to));
-        for (from_start, to_start) in [(1, 1 + start), (1 + from_room, 1 + to_room + start)] {
-            let from = &self.heap.words(from)[from_start..from_start + count];
-            for (from, to) in from.iter().zip(&self.heap.words(to)[to_start..]) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
     }
 
     fn adopt_kids(&mut self, run: RunId, child: RunId, shift: u16) {

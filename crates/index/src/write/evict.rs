@@ -53,7 +53,8 @@ impl Index {
                 if !self.slots.info(slot).details.contains_key(&run) {
                     self.slots.info_mut(slot).blocks -= u64::from(cuts[0] - kept[0]);
                 }
-                self.slots.info_mut(slot).truncated |= !planted!(self.config, EvictionUnmarked);
+                let was_held = self.loses(slot, run, start..len);
+                self.slots.info_mut(slot).truncated |= was_held && !planted!(self.config, EvictionUnmarked);
                 self.set_cuts(run, slot, kept);
             }
         }
@@ -62,12 +63,25 @@ impl Index {
         self.cut_tail(run, start);
     }
 
+    /// Whether a slot loses something with these blocks: not what is about to go anyway.
+    fn loses(&self, slot: usize, run: RunId, mut offsets: std::ops::Range<usize>) -> bool {
+        let holds = |offset| {
+            let place = Place {
+                run,
+                offset: offset as u16,
+            };
+            !self.holdings(slot, place).is_empty()
+        };
+        self.clearings.is_empty() || offsets.any(holds)
+    }
+
     fn evict_details(&mut self, run: RunId, start: usize, len: usize) {
         if self.runs.meta(run).details == 0 {
             return;
         }
         let slots: Vec<usize> = self.slots.occupied().collect();
         for slot in slots {
+            let was_held = self.loses(slot, run, start..len);
             let Some(mut detail) = self.slots.info_mut(slot).details.remove(&run) else {
                 continue;
             };
@@ -80,7 +94,7 @@ impl Index {
                 let info = self.slots.info_mut(slot);
                 if !labels.is_empty() {
                     info.blocks -= 1;
-                    info.truncated = true;
+                    info.truncated |= was_held;
                 }
                 for label in labels.into_iter().filter(|label| *label != run_label) {
                     self.drop_own_label(slot, label);
@@ -101,10 +115,7 @@ impl Index {
                 run,
                 offset: offset as u16,
             };
-            let holds = |slot: &&usize| match self.slots.info(**slot).details.get(&run) {
-                Some(detail) => detail.holds(offset),
-                None => self.cut(run, **slot) as usize > offset,
-            };
+            let holds = |slot: &&usize| !self.holdings(**slot, place).is_empty();
             let ranks = slots
                 .iter()
                 .filter(holds)

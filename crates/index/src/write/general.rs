@@ -181,31 +181,6 @@ impl Index {
         self.slots.info_mut(slot).orphans.take(label);
     }
 
-    /// Everything that a slot holds of one tier is gone.
-    pub(crate) fn clear_tier(&mut self, slot: usize, tier: Tier) {
-        self.slots.info_mut(slot).orphans.retain(|holding| holding.tier != tier);
-        for run in self.runs_of(slot) {
-            for offset in self.open_detail(slot, run).offsets() {
-                let place = Place {
-                    run,
-                    offset: offset as u16,
-                };
-                let run_label = self.label_at(place).get();
-                let Some(detail) = self.slots.info(slot).details.get(&run) else {
-                    continue;
-                };
-                for (holding, count) in detail.holdings_at(offset, run_label) {
-                    if holding.tier == tier {
-                        (0..count).for_each(|_| {
-                            self.unhold(slot, place, holding);
-                        });
-                    }
-                }
-            }
-        }
-        self.publish_details(slot);
-    }
-
     /// The runs of which a slot holds something.
     pub(crate) fn runs_of(&self, slot: usize) -> Vec<RunId> {
         let details = &self.slots.info(slot).details;
@@ -216,7 +191,7 @@ impl Index {
 
     /// The details of a slot about a run, made from its plain leading part if there were none. The run is noted as
     /// changed: [`Index::publish_details`] must follow.
-    fn open_detail(&mut self, slot: usize, run: RunId) -> &mut Detail {
+    pub(crate) fn open_detail(&mut self, slot: usize, run: RunId) -> &mut Detail {
         if !self.slots.info(slot).details.contains_key(&run) {
             let cut = self.cut(run, slot);
             self.runs.meta_mut(run).details += 1;

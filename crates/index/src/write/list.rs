@@ -51,6 +51,7 @@ impl Index {
     /// Stores one item of a list. The items must come in the order of the list.
     pub fn restore(&mut self, slot: Slot, listed: &Listed) -> Result<StoreOutcome, IndexError> {
         let index = self.slots.check(slot)?;
+        self.settle_clears(index);
         let kind = Kind {
             tier: listed.tier,
             group: listed.group,
@@ -98,7 +99,7 @@ impl Index {
                 run,
                 offset: offset as u16,
             };
-            let holdings = detail.holdings_at(offset, self.label_at(place).get());
+            let holdings = self.holdings(slot, place);
             let Some((Holding { label, tier, group }, copies)) = holdings.get(layer).copied() else {
                 continue;
             };
@@ -157,14 +158,7 @@ impl Index {
                 ..place
             },
         };
-        let run_label = self.label_at(parent);
-        let label = match self.slots.info(slot).details.get(&parent.run) {
-            Some(detail) => {
-                let holdings = detail.holdings_at(parent.offset as usize, run_label.get());
-                holdings.first().map(|(holding, _)| holding.label)
-            }
-            None => (parent.offset < self.cut(parent.run, slot)).then_some(run_label),
-        };
+        let label = self.holdings(slot, parent).first().map(|(holding, _)| holding.label);
         label.map_or(ListedParent::Key(key), ListedParent::Label)
     }
 

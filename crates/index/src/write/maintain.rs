@@ -54,7 +54,7 @@ impl Index {
 
     pub(crate) fn housekeep_a_little(&mut self) {
         let waiting = !self.untrimmed.is_empty() || self.housekeeping.sweep_wanted || self.heap.is_sparse();
-        if waiting || !self.housekeeping.merges.is_empty() {
+        if waiting || !self.clearings.is_empty() || !self.housekeeping.merges.is_empty() {
             self.housekeep(ON_THE_SIDE);
         }
     }
@@ -67,6 +67,9 @@ impl Index {
             }
         } else if self.housekeeping.sweep_wanted {
             self.sweep_slice(work);
+        } else if !self.clearings.is_empty() {
+            // Before runs are joined or renumbered.
+            self.clear_piece(0, work);
         } else if let Some(run) = self.housekeeping.merges.pop() {
             if run < self.runs.bound() {
                 self.merge(run);

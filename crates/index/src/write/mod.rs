@@ -8,6 +8,8 @@
 //! Most ranks hold a plain leading part of a run, and for them [`coverage`] is the truth itself. For the others the
 //! truth is in their details; it is changed block by block and then published ([`general`]).
 
+pub(crate) mod ahead;
+pub(crate) mod clear;
 pub(crate) mod compact;
 pub(crate) mod coverage;
 pub(crate) mod evict;
@@ -86,6 +88,8 @@ pub(crate) struct Stretch {
 pub(crate) struct Workspace {
     pub(crate) keys: Vec<u64>,
     pub(crate) stretches: Vec<Stretch>,
+    /// All stretches from this one on are of blocks that came with this step: their labels are those of the event.
+    pub(crate) known: usize,
     pub(crate) ranges: Vec<Stretch>,
     /// Runs whose details changed in this step.
     pub(crate) dirty: Vec<RunId>,

@@ -6,7 +6,6 @@ use super::{Place, Stretch};
 use crate::bugs::planted;
 use crate::detail::Holding;
 use crate::index::Index;
-use crate::sync::Ordering;
 
 impl Index {
     /// Removes at most [`Index::STEP`] labels. Returns how many named nothing.
@@ -109,11 +108,8 @@ impl Index {
             from: place.offset,
             to: place.offset + 1,
         };
-        let held = &self.blocks_of(place.run).1[..self.cut(place.run, slot) as usize];
-        let is_at = |offset: usize, label: Label| {
-            held.get(offset)
-                .is_some_and(|held| held.load(Ordering::Relaxed) == label.get())
-        };
+        let (held, cut) = (self.blocks_of(place.run), self.cut(place.run, slot) as usize);
+        let is_at = |offset: usize, label: Label| offset < cut && held.label(offset) == label.get();
         let mut count = 0;
         for label in labels {
             if !self.ambiguous.is_empty() && self.ambiguous.contains(label) {

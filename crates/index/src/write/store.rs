@@ -8,7 +8,6 @@ use crate::bugs::planted;
 use crate::index::{Index, StoreOutcome};
 use crate::orphans::{Awaited, Kept};
 use crate::slots::label_hash;
-use crate::sync::Ordering;
 
 impl Index {
     /// Stores at most [`Index::STEP`] blocks of one event.
@@ -102,10 +101,10 @@ impl Index {
             return false;
         }
         let mut rest = blocks;
-        stretches.iter().all(|stretch| {
+        stretches.iter().enumerate().all(|(number, stretch)| {
             let (these, others) = rest.split_at((stretch.to - stretch.from) as usize);
             rest = others;
-            let labels = &self.blocks_of(stretch.run).1[stretch.from as usize..stretch.to as usize];
+            let held = self.blocks_of(stretch.run);
             let cut = self.cut(stretch.run, slot);
             let extends = match info.copies {
                 Copies::Counted => cut == stretch.from,
@@ -113,10 +112,10 @@ impl Index {
             };
             extends
                 && (info.details.is_empty() || !info.details.contains_key(&stretch.run))
-                && labels
-                    .iter()
-                    .zip(these)
-                    .all(|(label, block)| label.load(Ordering::Relaxed) == block.label.get())
+                && (number >= self.work.known
+                    || (stretch.from as usize..)
+                        .zip(these)
+                        .all(|(offset, block)| held.label(offset) == block.label.get()))
         })
     }
 

@@ -7,35 +7,37 @@
 
 use homing_domain::{BlockKey, Label, StoredBlock};
 
+use super::ahead::Ahead;
 use super::{Place, Stretch};
+use crate::blocks::{Blocks, regroup, room_of, words_of};
 use crate::bugs::planted;
 use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Runs, Shape};
-use crate::slots::label_hash;
-use crate::sync::{AtomicU64, Ordering};
-
-/// How many labels ahead their buckets are asked for.
-pub(crate) const AHEAD: usize = 32;
+use crate::sync::Ordering;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
         self.runs.record(run).shape().len as usize
     }
 
-    /// Keys and labels of a run, as long as there is room.
-    pub(crate) fn blocks_of(&self, run: RunId) -> (&[AtomicU64], &[AtomicU64]) {
+    /// Keys and labels of a run.
+    #[inline]
+    pub(crate) fn blocks_of(&self, run: RunId) -> Blocks<'_> {
         self.blocks_at(self.runs.record(run).blocks())
     }
 
-    fn blocks_at(&self, addr: Addr) -> (&[AtomicU64], &[AtomicU64]) {
-        let words = self.heap.words(addr);
-        let room = room_of(Header::decode(words[0].load(Ordering::Relaxed)).words);
-        (&words[1..=room], &words[1 + room..=2 * room])
+    #[inline]
+    fn blocks_at(&self, addr: Addr) -> Blocks<'_> {
+        blocks_in(&self.heap, addr)
+    }
+
+    fn room_at(&self, addr: Addr) -> usize {
+        room_of(self.heap.header(addr).words)
     }
 
     pub(crate) fn key_at(&self, place: Place) -> BlockKey {
-        BlockKey(self.blocks_of(place.run).0[place.offset as usize].load(Ordering::Relaxed))
+        BlockKey(self.blocks_of(place.run).key(place.offset as usize))
     }
 
     /// The run's own label of a block.
@@ -58,6 +60,7 @@ impl Index {
         let keys = std::mem::take(&mut self.work.keys);
         let mut stretches = std::mem::take(&mut self.work.stretches);
         stretches.clear();
+        self.work.known = 0;
         self.work.pinned.extend(parent.map(|place| place.run));
         let mut at = parent.map(|place| (place.run, place.offset as usize + 1));
         let (mut done, mut new) = (0, 0);
@@ -68,6 +71,7 @@ impl Index {
                 if offset == 0 && self.runs.meta(run).dangling {
                     self.link(run, at);
                 }
+                self.work.known = stretches.len() + 1;
                 Stretch {
                     run,
                     from: offset as u16,
@@ -98,7 +102,7 @@ impl Index {
             return self.run_starting_with(key).map(|run| (run, 0));
         };
         let shape = self.runs.record(run).shape();
-        if offset < shape.len as usize && self.blocks_of(run).0[offset].load(Ordering::Relaxed) == key {
+        if offset < shape.len as usize && self.blocks_of(run).key(offset) == key {
             return Some((run, offset));
         }
         if shape.flags & HAS_CHILDREN == 0 {
@@ -109,10 +113,9 @@ impl Index {
 
     /// How many keys go along with the run from `offset` on. The first does.
     fn count_matching(&self, run: RunId, offset: usize, keys: &[u64]) -> usize {
-        let len = self.len_of(run);
-        let stored = &self.blocks_of(run).0[offset..len];
-        let reach = stored.len().min(keys.len());
-        let same = |index: usize| stored[index].load(Ordering::Relaxed) == keys[index];
+        let stored = self.blocks_of(run);
+        let reach = (self.len_of(run) - offset).min(keys.len());
+        let same = |index: usize| stored.key(offset + index) == keys[index];
         if same(reach - 1) {
             return reach;
         }
@@ -209,9 +212,8 @@ impl Index {
     fn append(&mut self, run: RunId, keys: &[u64], labels: impl Iterator<Item = u64>) {
         let mut fields = self.runs.record(run).fields();
         let (old, new) = (fields.shape.len as usize, fields.shape.len as usize + keys.len());
-        let room = room_of(self.heap.header(fields.blocks).words);
         let old_blocks = fields.blocks;
-        if new > room {
+        if new > self.room_at(old_blocks) && !self.extend_blocks(old_blocks, old, new) {
             // Decoding adds block after block: some room ahead, so that not every one moves the run.
             let wanted = (new + new / 8 + 1).min(MAX_RUN);
             fields.blocks = self.alloc_blocks(run, wanted);
@@ -228,33 +230,47 @@ impl Index {
     }
 
     fn write_blocks(&mut self, addr: Addr, start: usize, keys: &[u64], labels: impl Iterator<Item = u64>) {
-        let (to_keys, to_labels) = self.blocks_at(addr);
-        for (to, key) in to_keys[start..].iter().zip(keys) {
-            to.store(*key, Ordering::Relaxed);
-        }
-        for (to, label) in to_labels[start..start + keys.len()].iter().zip(labels) {
-            to.store(label, Ordering::Relaxed);
-        }
+        self.blocks_at(addr).put(start, keys.iter().copied().zip(labels));
     }
 
     pub(crate) fn copy_blocks(&mut self, from: Addr, to: Addr, count: usize) {
-        let (from_keys, from_labels) = self.blocks_at(from);
-        let (to_keys, to_labels) = self.blocks_at(to);
-        for (from, to) in [(from_keys, to_keys), (from_labels, to_labels)] {
-            for (from, to) in from[..count].iter().zip(to) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
+        self.blocks_at(from).copy_to(self.blocks_at(to), count);
+    }
+
+    /// Puts the first `count` blocks of one extent behind the first `start` of another.
+    pub(crate) fn append_blocks(&mut self, from: Addr, to: Addr, start: usize, count: usize) {
+        let from = self.blocks_at(from);
+        self.blocks_at(to)
+            .put(start, (0..count).map(|offset| (from.key(offset), from.label(offset))));
     }
 
     pub(crate) fn alloc_blocks(&mut self, run: RunId, room: usize) -> Addr {
         self.block_slots += room as u64;
-        self.heap.alloc(Kind::Blocks, 1 + 2 * room as u32, run)
+        self.heap.alloc(Kind::Blocks, words_of(room), run)
     }
 
     pub(crate) fn free_blocks(&mut self, addr: Addr) {
-        self.block_slots -= room_of(self.heap.header(addr).words) as u64;
+        self.block_slots -= self.room_at(addr) as u64;
         self.heap.free(addr);
+    }
+
+    /// Makes room for `room` blocks behind the first `count` without moving them, if what lies behind is free.
+    fn extend_blocks(&mut self, addr: Addr, count: usize, room: usize) -> bool {
+        let before = self.room_at(addr);
+        if !self.heap.extend(addr, words_of(room)) {
+            return false;
+        }
+        regroup(self.heap.words(addr), count, before, room);
+        self.block_slots += (room - before) as u64;
+        true
+    }
+
+    /// Gives room back that the first `count` blocks do not need.
+    pub(crate) fn tighten_blocks(&mut self, addr: Addr, count: usize) {
+        let before = self.room_at(addr);
+        regroup(self.heap.words(addr), count, before, count);
+        self.heap.shrink(addr, words_of(count));
+        self.block_slots -= (before - count) as u64;
     }
 
     /// Makes the run a child of the block before `at`.
@@ -347,17 +363,10 @@ impl Index {
     /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let blocks = &blocks[..(stretch.to - stretch.from) as usize];
-        let mut hashes = [0; AHEAD];
-        for (hash, block) in hashes.iter_mut().zip(blocks) {
-            *hash = label_hash(block.label);
-            self.labels.prefetch(*hash);
-        }
+        let label = |index: usize| blocks.get(index).map(|block| block.label);
+        let mut ahead = Ahead::new(&self.labels, label);
         for (index, block) in blocks.iter().enumerate() {
-            let hash = hashes[index % AHEAD];
-            if let Some(later) = blocks.get(index + AHEAD) {
-                hashes[index % AHEAD] = label_hash(later.label);
-                self.labels.prefetch(hashes[index % AHEAD]);
-            }
+            let hash = ahead.turn(&self.labels, index, label);
             let place = Place {
                 run: stretch.run,
                 offset: stretch.from + index as u16,
@@ -372,13 +381,14 @@ impl Index {
 }
 
 /// The run's own label of a block.
+#[inline]
 fn run_label(runs: &Runs, heap: &Heap, place: Place) -> Label {
-    let words = heap.words(runs.record(place.run).blocks());
-    let room = room_of(Header::decode(words[0].load(Ordering::Relaxed)).words);
-    Label::new(words[1 + room + place.offset as usize].load(Ordering::Relaxed))
+    Label::new(blocks_in(heap, runs.record(place.run).blocks()).label(place.offset as usize))
 }
 
-/// Blocks that an extent has room for.
-pub(crate) fn room_of(words: u32) -> usize {
-    (words as usize - 1) / 2
+/// Keys and labels in the extent at `addr`.
+#[inline]
+pub(crate) fn blocks_in(heap: &Heap, addr: Addr) -> Blocks<'_> {
+    let words = heap.words(addr);
+    Blocks::new(words, Header::decode(words[0].load(Ordering::Relaxed)).words)
 }

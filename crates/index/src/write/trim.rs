@@ -4,12 +4,11 @@
 use homing_domain::Label;
 
 use super::Place;
-use super::structure::{AHEAD, room_of};
-use crate::heap::Header;
+use super::ahead::Ahead;
+use super::structure::blocks_in;
 use crate::index::Index;
 use crate::record::RunId;
 use crate::slots::label_hash;
-use crate::sync::Ordering;
 
 /// The most blocks that are cut off at once; the rest is done in later slices.
 const AT_ONCE: usize = 512;
@@ -68,23 +67,14 @@ impl Index {
 
     /// Takes the labels of blocks out of the table; the buckets of those to come are asked for meanwhile.
     fn drop_labels(&mut self, run: RunId, start: usize, end: usize) {
-        let labels = &self.heap.words(self.runs.record(run).blocks());
-        let room = room_of(Header::decode(labels[0].load(Ordering::Relaxed)).words);
-        let labels = &labels[1 + room + start..1 + room + end];
-        let label = |index: usize| labels.get(index).map(|label| Label::new(label.load(Ordering::Relaxed)));
-        let mut hashes = [0; AHEAD];
-        for (hash, early) in hashes.iter_mut().zip((0..AHEAD).filter_map(label)) {
-            *hash = label_hash(early);
-            self.labels.prefetch(*hash);
-        }
+        let (heap, runs) = (&self.heap, &self.runs);
+        let blocks = blocks_in(heap, runs.record(run).blocks());
+        let count = end - start;
+        let label = |index: usize| (index < count).then(|| Label::new(blocks.label(start + index)));
+        let mut ahead = Ahead::new(&self.labels, label);
         let mut ambiguous = Vec::new();
-        for index in 0..labels.len() {
-            let hash = hashes[index % AHEAD];
-            if let Some(later) = label(index + AHEAD) {
-                hashes[index % AHEAD] = label_hash(later);
-                self.labels.prefetch(hashes[index % AHEAD]);
-            }
-            let Some(label) = label(index) else { break };
+        for index in 0..count {
+            let hash = ahead.turn(&self.labels, index, label);
             let found = self.labels.remove(
                 hash,
                 Place {
@@ -94,8 +84,8 @@ impl Index {
                 .encode(),
             );
             debug_assert!(found, "every block of a run has its label in the table");
-            if !self.ambiguous.is_empty() && self.ambiguous.contains(&label) {
-                ambiguous.push(label);
+            if !self.ambiguous.is_empty() {
+                ambiguous.extend(label(index).filter(|label| self.ambiguous.contains(label)));
             }
         }
         for label in ambiguous {
@@ -143,23 +133,9 @@ impl Index {
         }
     }
 
-    /// Moves the blocks into a smaller extent if much of theirs is unused.
+    /// Gives the room behind the last block back.
     fn tighten(&mut self, run: RunId) {
-        let mut fields = self.runs.record(run).fields();
-        let (len, room) = (
-            fields.shape.len as usize,
-            room_of(self.heap.header(fields.blocks).words),
-        );
-        if len + len / 4 + 4 >= room {
-            return;
-        }
-        let old = fields.blocks;
-        fields.blocks = self.alloc_blocks(run, len + len / 16);
-        self.copy_blocks(old, fields.blocks, len);
-        let record = self.runs.record(run);
-        record.begin();
-        record.put(&fields);
-        record.end();
-        self.free_blocks(old);
+        let fields = self.runs.record(run).fields();
+        self.tighten_blocks(fields.blocks, fields.shape.len as usize);
     }
 }
