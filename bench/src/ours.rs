@@ -5,7 +5,7 @@
 use homing_domain::{
     BlockKey, BlockSize, ContentHash, HashSeed, KeyHasher, Label, Prompt, RankId, Removed, Stored, StoredBlock, Tier,
 };
-use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot};
+use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot, keys_of};
 use std::time::Instant;
 
 use crate::catalog::{BLOCK_TOKENS, Catalog, Labels};
@@ -170,8 +170,9 @@ impl Reader for OursReader {
     }
 
     fn lookup_tokens(&mut self, tokens: &[u32]) -> u64 {
-        self.reader
-            .lookup_prompt(&self.hasher, &prompt(tokens), &mut self.keys, &mut self.answer);
+        self.keys.clear();
+        keys_of(&self.hasher, &prompt(tokens), &mut self.keys);
+        self.reader.lookup(&self.keys, &mut self.answer);
         self.fold()
     }
 

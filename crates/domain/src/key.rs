@@ -209,59 +209,39 @@ impl KeyHasher {
 
     /// Appends the keys of the prompt's full blocks to `keys`.
     pub fn keys(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
-        let start = keys.len();
-        self.keys_until(prompt, usize::MAX, (keys, start), |_| {});
+        self.keys_asking(prompt, keys, |_| {});
     }
 
-    /// Goes on with the keys of a prompt, which begin at a place in `keys`, until there are `blocks` of them: who looks them
-    /// up can begin before the last is known. For tokens that may lie far away in memory, `soon` is told of a token in
-    /// each cache line some way before it is read, and may ask for the line. With multimodal content all keys come at once.
-    pub fn keys_until(
-        &self,
-        prompt: &Prompt<'_>,
-        blocks: usize,
-        (keys, start): (&mut Vec<BlockKey>, usize),
-        soon: impl Fn(&u32),
-    ) {
+    /// The same for tokens that may lie far away in memory: `soon` is told of a token in each cache line some way before
+    /// it is read, and may ask for the line.
+    pub fn keys_asking(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>, soon: impl Fn(&u32)) {
         let size = prompt.block_size.get() as usize;
-        let (known, all) = (keys.len() - start, prompt.full_blocks().0 as usize);
-        let blocks = blocks.min(all);
-        if known >= blocks {
-            return;
-        }
+        let blocks = prompt.full_blocks().0 as usize;
         let every = self.with_adapter(prompt.adapter);
-        if !prompt.media.is_empty() || prompt.window != Window::Plain {
-            keys.truncate(start);
-            keys.reserve(all);
-            self.keys_with_extras(prompt, every, self.with_salt(every, prompt.salt), keys);
+        let first = self.with_salt(every, prompt.salt);
+        if blocks == 0 {
             return;
         }
-        let mut tokens = &prompt.tokens[known * size..all * size];
-        if known == 0 {
-            let head;
-            (head, tokens) = tokens.split_at(size);
-            tokens
-                .iter()
-                .take(TOKENS_AHEAD)
-                .step_by(TOKENS_PER_LINE)
-                .for_each(&soon);
-            let content = self.tokens_in(self.with_salt(every, prompt.salt), head);
-            keys.push(self.child(self.root, content));
-        }
-        let parent = keys.last().copied().unwrap_or(self.root);
-        let from = keys.len();
-        keys.resize(start + blocks, parent);
-        let keys = &mut keys[from..];
-        match size {
-            16 => self.chain::<16>(every, parent, tokens, keys, soon),
-            32 => self.chain::<32>(every, parent, tokens, keys, soon),
-            64 => self.chain::<64>(every, parent, tokens, keys, soon),
-            _ => self.chain_any(every, parent, tokens.chunks_exact(size), keys),
+        if prompt.media.is_empty() && prompt.window == Window::Plain {
+            let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
+            let parent = self.child(self.root, self.tokens_in(first, head));
+            let start = keys.len() + 1;
+            keys.push(parent);
+            keys.resize(start + blocks - 1, parent);
+            let keys = &mut keys[start..];
+            match size {
+                16 => self.chain::<16>(every, parent, rest, keys, soon),
+                32 => self.chain::<32>(every, parent, rest, keys, soon),
+                64 => self.chain::<64>(every, parent, rest, keys, soon),
+                _ => self.chain_any(every, parent, rest.chunks_exact(size), keys),
+            }
+        } else {
+            keys.reserve(blocks);
+            self.keys_with_extras(prompt, every, first, keys);
         }
     }
 
-    /// Contents of a few blocks at a time, which do not wait for each other, and then their keys, which do. As many as there
-    /// are keys; the tokens go on behind them.
+    /// Contents of a few blocks at a time, which do not wait for each other, and then their keys, which do.
     #[inline]
     fn chain<const SIZE: usize>(
         &self,
@@ -272,13 +252,16 @@ impl KeyHasher {
         soon: impl Fn(&u32),
     ) {
         let (blocks, _) = tokens.as_chunks::<SIZE>();
-        let (groups, rest) = blocks[..keys.len()].as_chunks::<BLOCKS_AT_ONCE>();
+        let (groups, rest) = blocks.as_chunks::<BLOCKS_AT_ONCE>();
         let (group_keys, rest_keys) = keys.as_chunks_mut::<BLOCKS_AT_ONCE>();
-        let mut later = &tokens[TOKENS_AHEAD.min(tokens.len())..];
-        for (keys, group) in group_keys.iter_mut().zip(groups) {
-            let (told, behind) = later.split_at(later.len().min(BLOCKS_AT_ONCE * SIZE));
-            told.iter().step_by(TOKENS_PER_LINE).for_each(&soon);
-            later = behind;
+        let groups_ahead = LINES_AHEAD * TOKENS_PER_LINE / (SIZE * BLOCKS_AT_ONCE);
+        for group in groups.iter().take(groups_ahead) {
+            group.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
+        }
+        for (number, (keys, group)) in group_keys.iter_mut().zip(groups).enumerate() {
+            if let Some(later) = groups.get(number + groups_ahead) {
+                later.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
+            }
             let contents = group.each_ref().map(|block| self.tokens_in(context, block));
             for (key, content) in keys.iter_mut().zip(contents) {
                 parent = self.child(parent, content);
@@ -391,9 +374,9 @@ impl KeyHasher {
 const GROUP: usize = 16;
 /// Blocks whose contents are hashed before their keys are chained.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Tokens in a cache line, and how many tokens before their turn lines are told of.
+/// Tokens in a cache line, and how many lines before their turn they are told of.
 const TOKENS_PER_LINE: usize = 16;
-const TOKENS_AHEAD: usize = 32 * TOKENS_PER_LINE;
+const LINES_AHEAD: usize = 32;
 const FIELD_ADAPTER: u64 = 1;
 const FIELD_SALT: u64 = 2;
 const FIELD_MEDIA: u64 = 3;
@@ -619,24 +602,12 @@ mod tests {
             let prompt = Prompt::text(&tokens, size(block));
             let told = std::cell::RefCell::new(Vec::new());
             let mut keys = Vec::new();
-            hasher().keys_until(&prompt, usize::MAX, (&mut keys, 0), |token| {
-                told.borrow_mut().push(*token);
-            });
+            hasher().keys_asking(&prompt, &mut keys, |token| told.borrow_mut().push(*token));
             assert_eq!(keys, keys_of(&prompt));
-            // The first block is read at once, and so are the last few behind whole groups.
-            let end = (block + (blocks - 1) / 4 * 4 * block + 512).min(block * blocks);
-            let expected: Vec<u32> = (block..end).step_by(16).collect();
-            assert_eq!(*told.borrow(), expected, "{blocks} blocks of {block}");
-            // In pieces that are whole groups, the same.
-            told.borrow_mut().clear();
-            keys.clear();
-            for until in [1, 9, 13, usize::MAX] {
-                hasher().keys_until(&prompt, until, (&mut keys, 0), |token| {
-                    told.borrow_mut().push(*token);
-                });
-            }
-            assert_eq!(keys, keys_of(&prompt));
-            assert_eq!(told.into_inner(), expected, "{blocks} blocks of {block} in pieces");
+            // The first block is read at once, and so are the last few.
+            let in_groups = (blocks - 1) / 4 * 4 * block;
+            let expected: Vec<u32> = (block..block + in_groups).step_by(16).collect();
+            assert_eq!(told.into_inner(), expected, "{blocks} blocks of {block}");
         }
     }
 
@@ -655,7 +626,6 @@ mod tests {
             ahead: bool,
             adapter in prop::option::of("[a-c]{0,2}"),
             salt in prop::option::of("[a-c]{0,2}"),
-            pieces in prop::collection::vec(0_usize..40, 0..4),
         ) {
             let hasher = hasher();
             let adapter = adapter.map(AdapterName::new);
@@ -678,15 +648,7 @@ mod tests {
                 parent = hasher.child(parent, hasher.content(covered, &Extras { adapter: adapter.as_ref(), salt, media: &[] }));
                 expected.push(parent);
             }
-            prop_assert_eq!(&keys_of(&prompt), &expected);
-            // In pieces, behind keys of something else.
-            let mut keys = vec![hasher.root()];
-            for until in pieces {
-                hasher.keys_until(&prompt, until, (&mut keys, 1), |_| {});
-                prop_assert_eq!(&keys[1..], &expected[..keys.len() - 1]);
-            }
-            hasher.keys_until(&prompt, usize::MAX, (&mut keys, 1), |_| {});
-            prop_assert_eq!(&keys[1..], &expected[..]);
+            prop_assert_eq!(keys_of(&prompt), expected);
         }
 
         #[test]

@@ -37,12 +37,8 @@ const FEW: usize = 256;
 
 /// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
 pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
-    let start = keys.len();
-    hasher.keys_until(prompt, usize::MAX, (keys, start), prefetch);
+    hasher.keys_asking(prompt, keys, prefetch);
 }
-
-/// Blocks that are hashed before the first run is looked for, before its record is asked for, and before that is read.
-const MEANWHILE: [usize; 3] = [1, 49, 97];
 
 /// What the writer and the readers share.
 #[derive(Debug)]
@@ -73,37 +69,6 @@ impl Reader {
         }
         answer.settle(false);
         self.shared.unsettled.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// From a prompt to the answer, with its keys in `keys`: where the lookup will begin is asked for while the rest of the
-    /// prompt is hashed.
-    pub fn lookup_prompt(
-        &self,
-        hasher: &KeyHasher,
-        prompt: &Prompt<'_>,
-        keys: &mut Vec<BlockKey>,
-        answer: &mut Answer,
-    ) {
-        keys.clear();
-        let mut hash_until = |blocks: usize| {
-            hasher.keys_until(prompt, blocks, (keys, 0), prefetch);
-            keys.first().map(|key| (key.0, keys.len()))
-        };
-        if let Some((first, _)) = hash_until(MEANWHILE[0]) {
-            let view = self.shared.view.load();
-            view.first_keys.prefetch(first);
-            hash_until(MEANWHILE[1]);
-            // A guess: nothing is verified before the lookup itself.
-            let run = view.first_keys.find(first, |_| true);
-            let record = run.and_then(|run| view.records.get(run as u32));
-            record.into_iter().for_each(Record::prefetch);
-            hash_until(MEANWHILE[2]);
-            if let Some(record) = record {
-                ask_beyond(&view, record);
-            }
-        }
-        hash_until(usize::MAX);
-        self.lookup(keys, answer);
     }
 
     /// How many lookups did not settle, since the index was made.
@@ -192,20 +157,6 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     }
     answer.emit(pos as u32, |scratch| &scratch.alive);
     Ok(lower)
-}
-
-/// Asks for what is needed next if a path follows this run and leaves it where others did.
-fn ask_beyond(view: &View, record: Record<'_>) {
-    let (child, fields) = (Record::usual_child(record.version()), record.fields());
-    let departure = fields.shape.departure as usize;
-    if departure == 0 {
-        return;
-    }
-    view.records.get(child).into_iter().for_each(Record::prefetch);
-    let keys = view.heap.words(fields.blocks);
-    keys.and_then(|words| words.get(key_word(departure)))
-        .into_iter()
-        .for_each(prefetch);
 }
 
 /// The run that is probably the one with this key, if it is.
@@ -441,40 +392,4 @@ fn split_pairs(words: &[AtomicU64]) -> Result<(&[AtomicU64], &[AtomicU64]), Move
         return Err(Moved);
     }
     Ok(rest.split_at(2 * count))
-}
-
-#[cfg(all(test, not(any(shuttle, loom))))]
-mod tests {
-    use homing_domain::{BlockSize, Extras, HashSeed, Label, RankId, Stored, StoredBlock};
-
-    use super::*;
-    use crate::{Copies, Index, IndexConfig};
-
-    #[test]
-    fn a_prompt_is_answered_as_its_keys_are() -> Result<(), crate::IndexError> {
-        let hasher = KeyHasher::new(HashSeed::PUBLIC);
-        let mut index = Index::new(IndexConfig::new(hasher));
-        let tokens: Vec<u32> = (0..16 * 150).collect();
-        let blocks = |range: std::ops::Range<usize>| {
-            let block = |at: usize| StoredBlock {
-                label: Label::new(at as u64),
-                content: hasher.content(&tokens[16 * at..16 * (at + 1)], &Extras::default()),
-            };
-            range.map(block).collect()
-        };
-        let slots = [0, 1].map(|worker| index.add_rank(RankId::new(worker, 0), Copies::Counted));
-        index.store(slots[0]?, &Stored::plain(None, blocks(0..70)))?;
-        index.store(slots[1]?, &Stored::plain(None, blocks(0..140)))?;
-        let (mut keys, mut answer) = (Vec::new(), Answer::default());
-        for length in [0, 1, 15, 16, 160, 16 * 49, 16 * 97 + 3, 16 * 150] {
-            let size = BlockSize::new(16).unwrap();
-            let prompt = Prompt::text(&tokens[..length], size);
-            index.reader().lookup_prompt(&hasher, &prompt, &mut keys, &mut answer);
-            let full = length as u32 / 16;
-            assert_eq!(keys.len() as u32, full);
-            assert_eq!(answer.depth(slots[0]?, Tier::Device).0, full.min(70));
-            assert_eq!(answer.depth(slots[1]?, Tier::Device).0, full.min(140));
-        }
-        Ok(())
-    }
 }
