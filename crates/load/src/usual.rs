@@ -42,6 +42,9 @@ mod tests {
         for _ in 0..10_000 {
             usual.saw(Millis(400.0));
         }
-        assert!((usual.mean().unwrap().0 - 400.0).abs() < 1.0, "what is long past is forgotten");
+        assert!(
+            (usual.mean().unwrap().0 - 400.0).abs() < 1.0,
+            "what is long past is forgotten"
+        );
     }
 }

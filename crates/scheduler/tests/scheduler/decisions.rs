@@ -118,7 +118,10 @@ fn that_a_rank_is_fast_counts_for_what_a_long_prompt_takes_beyond_others() {
     let world = with_a_fast_rank();
     let all = advantage(&world, "time:decode=0:error=0:fair=0");
     let long = advantage(&world, "time:decode=0:error=0:fair=1000:long=0.25");
-    assert!((long - 0.75 * all).abs() < 0.01 * all, "it is worth {all} ms, of which {long} ms count");
+    assert!(
+        (long - 0.75 * all).abs() < 0.01 * all,
+        "it is worth {all} ms, of which {long} ms count"
+    );
     // Both weights leave something out; what either of them counts does count.
     let both = advantage(&world, "time:decode=0:error=0:fair=1.6:long=0.25");
     assert!((both - long).abs() < 0.01 * all, "{both} ms instead of {long} ms");
