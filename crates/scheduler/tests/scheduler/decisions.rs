@@ -82,7 +82,7 @@ fn with_a_fast_rank() -> World {
         for (worker, share) in [(0, 0.7), (1, 1.0), (2, 1.0)] {
             world.book(worker, 4_000);
             world.now = world.now + Millis(104.08 * share);
-            let ticket = *world.tickets.last().unwrap();
+            let ticket = *world.tickets.last().expect("it was booked");
             world.load.prefill_done(ticket, world.now);
             world.load.end(ticket, End::Finished, world.now);
         }
@@ -93,8 +93,8 @@ fn with_a_fast_rank() -> World {
 
 /// By how much the fast rank is better.
 fn advantage(world: &World, spec: &str) -> f64 {
-    let scheduler = Scheduler::new(by_spec(spec).unwrap());
-    let decision = world.decide_with(&scheduler, Draw(1)).unwrap();
+    let scheduler = Scheduler::new(by_spec(spec).expect("there is such a policy"));
+    let decision = world.decide_with(&scheduler, Draw(1)).expect("there are candidates");
     assert_eq!(decision.chosen.place, Place(0), "{spec}: {decision}");
     decision.others[0].cost - decision.chosen.cost
 }
