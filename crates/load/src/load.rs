@@ -382,10 +382,10 @@ impl Load {
         self.busy.share(now, self.taken)
     }
 
-    /// What the prompts of the last thousand bookings took by their profiles, as far as they were not cached, on the average. Nothing
-    /// while few have been booked.
-    pub fn usual_prefill(&self) -> Option<Millis> {
-        self.usual.mean()
+    /// What only this share of the prompts of the last thousand bookings takes longer than, by their profiles, as far as they were not
+    /// cached. Nothing while few have been booked.
+    pub fn prefill_exceeded_by(&self, share: f64) -> Option<Millis> {
+        self.usual.exceeded_by(share)
     }
 
     /// Bookings that live.

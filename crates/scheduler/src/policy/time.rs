@@ -20,8 +20,8 @@ pub struct PredictedTime {
     /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
     /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
     pub fair: f64,
-    /// What a prompt takes beyond so many times the mean counts at the rank's own speed nevertheless: few are so long, and each of them
-    /// would feel a slow rank for seconds.
+    /// The longest prompts, as a share of all. What they take beyond the shortest of them counts at the rank's own speed nevertheless: they
+    /// are few, and would feel a slow rank the most.
     pub long: f64,
     /// By which share predicted times to the first token are off: where others decide too, candidates that are no further from the best
     /// are as good.
@@ -36,7 +36,7 @@ impl Default for PredictedTime {
             decode_weight: 5.0,
             most_for_others: 4.0,
             fair: 3.0,
-            long: 12.0,
+            long: 0.01,
             error: 0.05,
             gateways: 1,
         }
@@ -54,10 +54,10 @@ impl PredictedTime {
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
-        let usual = scene.load.usual_prefill().map_or(f64::INFINITY, |usual| usual.0);
+        let long = scene.load.prefill_exceeded_by(self.long);
         Weights {
             own: (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0),
-            long: self.long * usual,
+            long: long.map_or(f64::INFINITY, |long| long.0),
             others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
