@@ -5,7 +5,7 @@ use homing_config::quantity;
 use homing_domain::{BlockSize, Blocks, HashSeed, KeyHasher, Tokens};
 use homing_engine::EngineConfig;
 use homing_feed::FeedConfig;
-use homing_profile::{Millis, Profile, Time, Timing, builtin};
+use homing_profile::{Millis, Profile, Timing, builtin};
 use homing_router::{CacheView, RouterConfig};
 use homing_scheduler::policy::{self, NAMES};
 use homing_sim::fleet::{FleetSetup, Links, RouterSetup, WorkerSetup};

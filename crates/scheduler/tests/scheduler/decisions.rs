@@ -139,6 +139,35 @@ fn that_a_rank_is_fast_counts_for_what_a_long_prompt_takes_beyond_others() {
 }
 
 #[test]
+fn what_is_computed_counts_once_more_where_all_of_it_was_computed_before() {
+    let cost = |world: &World, spec: &str| {
+        let scheduler = Scheduler::new(by_spec(spec).expect("there is such a policy"));
+        let decision = world.decide_with(&scheduler, Draw(1)).expect("there are candidates");
+        decision.chosen.cost
+    };
+    // Long enough that some of its blocks are among those that are remembered.
+    let mut world = World::new(2, 64_000);
+    let fresh = cost(&world, "time:others=0");
+    for _ in 0..20 {
+        world.book_with(0, 64_000, std::sync::Arc::from(world.keys.as_slice()));
+        let ticket = *world.tickets.last().expect("it was booked");
+        world.load.end(ticket, End::Cancelled, world.now);
+    }
+    let again = world.load.computed_again();
+    assert!(again > 0.9, "{again} of it was seen before");
+    let (without, with) = (
+        cost(&world, "time:others=0:displaced=0"),
+        cost(&world, "time:others=0:displaced=1"),
+    );
+    assert!((without - fresh).abs() < 1e-6 * fresh, "{without} {fresh}");
+    let work = with - without;
+    assert!(
+        work > 0.8 * again * without && work <= without,
+        "{work} ms more than {without} ms"
+    );
+}
+
+#[test]
 fn lower_tiers_cost_what_loading_costs() {
     let mut world = World::new(3, 4_000);
     let on = |tiers| Depths { tiers, booked: 0 };

@@ -215,9 +215,9 @@ impl Tally {
         self.error.merge(&other.error);
     }
 
-    /// From the cut to the last end.
+    /// How long those came that count; where that has no end, until the last of them ended.
     pub fn measured(&self) -> Millis {
-        self.last_end.since(self.counted.since)
+        self.counted.until.unwrap_or(self.last_end).since(self.counted.since)
     }
 
     /// So many of something for each second that was measured.
@@ -341,7 +341,7 @@ mod tests {
     fn figures_are_those_of_the_records_that_count() {
         let counted = Counted {
             since: Time::from_millis(1_000.0),
-            until: Some(Time::from_millis(6_000.0)),
+            until: None,
         };
         let mut tally = Tally::new(2, SLO, counted);
         tally.add(&record(0.0, 0, 9.0, 900.0));
@@ -353,11 +353,10 @@ mod tests {
             first_token: None,
             ..record(4_500.0, 1, 0.0, 500.0)
         });
-        tally.add(&record(6_000.0, 1, 9.0, 900.0));
         let counts = tally.counts;
         assert_eq!(
-            (counts.warmup, counts.completed, counts.failed, counts.good, counts.late),
-            (1, 3, 1, 1, 1)
+            (counts.warmup, counts.completed, counts.failed, counts.good),
+            (1, 3, 1, 1)
         );
         assert!((tally.ttft.mean() - 250.0 / 3.0).abs() < 1e-9);
         assert!((tally.cached_share() - 0.4).abs() < 1e-9 && (tally.predicted_share() - 0.5).abs() < 1e-9);
@@ -367,6 +366,23 @@ mod tests {
         assert!((tally.per_second(counts.completed) - 0.75).abs() < 1e-9);
         // Two of three prompts went to the first of two workers.
         assert!((tally.work_imbalance() - 4.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_comes_when_traffic_thins_out_does_not_count() {
+        let counted = Counted {
+            since: Time::from_millis(1_000.0),
+            until: Some(Time::from_millis(3_000.0)),
+        };
+        let mut tally = Tally::new(2, SLO, counted);
+        tally.add(&record(2_500.0, 0, 50.0, 90_000.0));
+        tally.add(&record(3_000.0, 0, 9.0, 10.0));
+        assert_eq!((tally.counts.completed, tally.counts.late), (1, 1));
+        assert!((tally.ttft.mean() - 50.0).abs() < 0.1);
+        assert!(
+            (tally.per_second(1) - 0.5).abs() < 1e-9,
+            "one answer that takes long changes no rate"
+        );
     }
 
     #[test]
