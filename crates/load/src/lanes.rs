@@ -2,7 +2,7 @@
 //! other, so that one instruction works on several and a loop is long enough for the compiler to see it.
 //!
 //! **Invariant:** lanes say what [`RankLoad`] says, up to the precision of `f32`: [`Lanes::cost`] is made of its backlog or
-//! its wait for space, whichever is longer, its factor, and what one more sequence costs those that decode.
+//! its wait for space, whichever is longer, its factor, what one more sequence costs those that decode, and how much of its cache is in use.
 //!
 //! Moments are kept as milliseconds from a base that moves along, because `f32` counts milliseconds exactly for a few hours only.
 
@@ -42,6 +42,8 @@ pub struct Lanes {
     decode_base: Row,
     /// and for each token of its context.
     decode_token: Row,
+    /// The share of the cache that is in use.
+    usage: Row,
     /// Which of the timings is theirs.
     kinds: [u32; WIDTH],
 }
@@ -55,6 +57,17 @@ pub struct Own {
     pub fixed: Row,
     /// Blocks that it needs.
     pub blocks: Row,
+}
+
+/// What weighs how much in one decision.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneWeights {
+    /// For how many steps it counts that those which decode become slower.
+    pub decode: f32,
+    /// Tokens that the request has.
+    pub context: f32,
+    /// What a cache costs that is in use as a whole, in milliseconds.
+    pub room: f32,
 }
 
 impl Default for Own {
@@ -75,7 +88,7 @@ impl Lanes {
         clippy::needless_range_loop,
         reason = "a plain loop over arrays becomes vector instructions"
     )]
-    pub fn cost(&self, now: Since, own: &Own, (weight, context): (f32, f32), cost: &mut Row) {
+    pub fn cost(&self, now: Since, own: &Own, weights: &LaneWeights, cost: &mut Row) {
         let (overdue, grace) = (OVERDUE as f32, OVERDUE_GRACE.0 as f32);
         for at in 0..WIDTH {
             let elapsed = greater(now.0 - self.head_since[at], 0.0);
@@ -86,8 +99,8 @@ impl Lanes {
             let space = greater(missing, 0.0) * self.block_ms[at];
             let wait = greater(self.backlog[at] - done, greater(space, self.place_wait[at]));
             let prefill = own.prefill[at] * self.factor[at];
-            let decode = weight * (self.decode_base[at] + self.decode_token[at] * context);
-            cost[at] = wait + prefill + own.fixed[at] + decode;
+            let decode = weights.decode * (self.decode_base[at] + self.decode_token[at] * weights.context);
+            cost[at] = wait + prefill + own.fixed[at] + decode + weights.room * self.usage[at];
         }
     }
 
@@ -121,6 +134,7 @@ impl Lanes {
         let decoding = (rank.decoding + rank.awaiting + 1) as f32;
         self.decode_base[at] = rank.decode_ms + decoding * rank.per_sequence_ms;
         self.decode_token[at] = decoding * rank.per_context_ms;
+        self.usage[at] = rank.usage() as f32;
         self.kinds[at] = rank.kind;
     }
 }
@@ -139,6 +153,7 @@ impl Default for Lanes {
             factor: row,
             decode_base: row,
             decode_token: row,
+            usage: row,
             kinds: [0; WIDTH],
         }
     }

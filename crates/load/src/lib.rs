@@ -42,7 +42,7 @@ pub use booking::{Booking, Counters, End, Heard, LoadError, Place, PromptWork, T
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;
 pub use config::{LoadConfig, RankSpec, Track};
-pub use lanes::{Lanes, Row, Since};
+pub use lanes::{LaneWeights, Lanes, Row, Since};
 pub use load::Load;
 pub use rank::{Potential, RankLoad, Standing};
 pub use report::Report;

@@ -51,6 +51,8 @@ pub struct Prediction {
     pub by_profile: f64,
     /// KV that comes from lower tiers.
     pub onboard: f64,
+    /// The share of the rank's cache that is in use.
+    pub usage: f64,
     /// What each step costs those that decode: by how much it becomes longer for each of them, and all of it for this one.
     pub decode: f64,
 }
@@ -186,6 +188,7 @@ pub fn predict(scene: &Scene<'_>, place: Place, rank: &RankLoad) -> Prediction {
         work: f64::from(own.work),
         by_profile: f64::from(own.prefill),
         onboard: f64::from(own.onboard),
+        usage: rank.usage(),
         decode: rank.decode_cost(scene.ask.prompt).0,
     }
 }

@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 
+use homing_domain::Tokens;
 use homing_load::lanes::{self, WIDTH};
-use homing_load::{Lanes, Place};
+use homing_load::{LaneWeights, Lanes, Place};
 
 use crate::decision::Terms;
 use crate::policy::predict::{Own, Prediction, predict};
 use crate::policy::{Costs, Policy, Scene, pick_with, pick_within};
 
-/// The policy `time`: `wait + prefill + k * work + onboard + w * decode`, in milliseconds.
+/// The policy `time`: `wait + prefill + k * work + onboard + w * decode + room`, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictedTime {
     /// For how many steps it counts that those which decode become slower. Fewer than an answer takes, because its end is far
@@ -23,9 +24,9 @@ pub struct PredictedTime {
     /// The longest prompts, as a share of all. What they take beyond the shortest of them counts at the rank's own speed nevertheless: they
     /// are few, and would feel a slow rank the most.
     pub long: f64,
-    /// How much it weighs that what is computed displaces as much that is computed again later, in times of the share of what is computed
-    /// for which that is so.
-    pub displaced: f64,
+    /// How much it weighs that caches are full, in times of the share of what is computed that was computed before: what a prompt has computed
+    /// displaces something, and all of it takes room from others, the more the fuller a rank is.
+    pub room: f64,
     /// By which share predicted times to the first token are off: where others decide too, candidates that are no further from the best
     /// are as good.
     pub error: f64,
@@ -40,7 +41,7 @@ impl Default for PredictedTime {
             most_for_others: 4.0,
             fair: 4.0,
             long: 0.01,
-            displaced: 1.0,
+            room: 1.0,
             error: 0.05,
             gateways: 1,
         }
@@ -57,7 +58,18 @@ impl PredictedTime {
         } else {
             self.most_for_others
         };
-        waits + self.displaced * scene.load.computed_again()
+        waits + self.room * scene.load.computed_again()
+    }
+
+    /// What it costs others if the whole cache of a rank is in use: as much as the request has, if that is kept because it comes again, and
+    /// if what gives way to it would have come again.
+    fn for_room(&self, scene: &Scene<'_>) -> f64 {
+        let again = scene.load.computed_again();
+        let timing = scene.load.timings().first().filter(|_| again > 0.0);
+        timing.map_or(0.0, |timing| {
+            let all = timing.prefill(scene.ask.prompt, Tokens(0)).0 * scene.load.typical_factor(0);
+            self.room * again * again * all
+        })
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
@@ -66,6 +78,7 @@ impl PredictedTime {
             own: (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0),
             long: long.map_or(f64::INFINITY, |long| long.0),
             others: self.for_others(scene),
+            room: self.for_room(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }
     }
@@ -124,6 +137,9 @@ impl Policy for PredictedTime {
         terms.add("others", weights.others * of.work);
         terms.add("onboard", of.onboard);
         terms.add("decode", weights.decode * of.decode);
+        if weights.room > 0.0 {
+            terms.add("room", weights.room * of.usage);
+        }
     }
 }
 
@@ -136,6 +152,8 @@ struct Weights {
     /// The prompt on a typical rank once more, for those who come later.
     others: f64,
     decode: f64,
+    /// What a cache costs that is in use as a whole.
+    room: f64,
 }
 
 impl Weights {
@@ -156,13 +174,23 @@ impl Weights {
     }
 
     fn cost(&self, of: &Prediction) -> f64 {
-        of.wait() + self.prefill(of) + self.others * of.work + of.onboard + self.decode * of.decode
+        of.wait()
+            + self.prefill(of)
+            + self.others * of.work
+            + of.onboard
+            + self.decode * of.decode
+            + self.room * of.usage
     }
 }
 
 /// The cost of every rank on which nothing is awaited, several at a time.
 fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
-    let (now, context) = (scene.load.since(scene.now), scene.ask.prompt.0 as f32);
+    let now = scene.load.since(scene.now);
+    let lane_weights = LaneWeights {
+        decode: weights.decode as f32,
+        context: scene.ask.prompt.0 as f32,
+        room: weights.room as f32,
+    };
     let known = scene.memo.all(scene);
     let mut own = OwnRows {
         rows: lanes::Own::default(),
@@ -176,7 +204,7 @@ fn weigh_all(scene: &Scene<'_>, weights: &Weights, costs: &mut Costs) {
             continue;
         }
         own.fill(scene, known, lanes, at * WIDTH);
-        lanes.cost(now, &own.rows, (weights.decode as f32, context), &mut cost);
+        lanes.cost(now, &own.rows, &lane_weights, &mut cost);
         for (wide, cost) in costs.iter_mut().zip(&cost) {
             *wide = f64::from(*cost);
         }

@@ -156,8 +156,8 @@ fn what_is_computed_counts_once_more_where_all_of_it_was_computed_before() {
     let again = world.load.computed_again();
     assert!(again > 0.9, "{again} of it was seen before");
     let (without, with) = (
-        cost(&world, "time:others=0:displaced=0"),
-        cost(&world, "time:others=0:displaced=1"),
+        cost(&world, "time:others=0:room=0"),
+        cost(&world, "time:others=0:room=1"),
     );
     assert!((without - fresh).abs() < 1e-6 * fresh, "{without} {fresh}");
     let work = with - without;
