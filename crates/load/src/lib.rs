@@ -9,7 +9,7 @@
 //! - [`lanes`]: the same of all ranks at once, for decisions;
 //! - [`report`]: what engines say of themselves, of which only what we did not book ourselves counts;
 //! - [`pace`]: how fast a rank is, learnt from first tokens;
-//! - `usual`: how long prompts take, all in all;
+//! - `usual`: how long prompts take, all in all; `again`: how much of what is computed was computed before;
 //! - [`config`]: bounds and defaults.
 //!
 //! **Invariant:** when all bookings have ended, in whatever order they and their transitions came, all sums are zero.
@@ -23,6 +23,7 @@
 //!
 //! It decides nothing, reads no clock, and does not know which requests wait to be booked.
 
+mod again;
 pub mod booking;
 mod bugs;
 mod cold;

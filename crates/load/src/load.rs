@@ -4,6 +4,7 @@ use homing_domain::{AdapterName, BlockKey, RequestId, Tokens};
 use homing_profile::{Millis, Time, Timing};
 use rustc_hash::FxHashMap;
 
+use crate::again::Again;
 use crate::booking::{Booking, Counters, End, Heard, LoadError, Place, Ticket};
 use crate::bugs::planted;
 use crate::cold::{Busy, Cold, Released, same_timing};
@@ -42,6 +43,7 @@ pub struct Load {
     /// Places that have a rank.
     pub(crate) taken: usize,
     pub(crate) usual: Usual,
+    pub(crate) again: Again,
 }
 
 impl Load {
@@ -66,6 +68,7 @@ impl Load {
             timings: Vec::new(),
             taken: 0,
             usual: Usual::default(),
+            again: Again::default(),
         }
     }
 
@@ -382,10 +385,15 @@ impl Load {
         self.busy.share(now, self.taken)
     }
 
-    /// What the prompts of the last thousand bookings took by their profiles, as far as they were not cached, on the average. Nothing
-    /// while few have been booked.
-    pub fn usual_prefill(&self) -> Option<Millis> {
-        self.usual.mean()
+    /// What only this share of the prompts of the last thousand bookings takes longer than, by their profiles, as far as they were not
+    /// cached. Nothing while few have been booked.
+    pub fn prefill_exceeded_by(&self, share: f64) -> Option<Millis> {
+        self.usual.exceeded_by(share)
+    }
+
+    /// The share of what the last bookings compute that was seen in earlier prompts: it was evicted since, or is held elsewhere.
+    pub fn computed_again(&self) -> f64 {
+        self.again.share()
     }
 
     /// Bookings that live.

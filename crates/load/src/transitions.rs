@@ -46,6 +46,10 @@ impl Load {
             entry.tail = joined.tail;
             entry.private_blocks = own + u64::from(joined.left_out);
             self.ranks[index].prompt_blocks += u64::from(joined.new_blocks) + entry.private_blocks;
+            if booking.work != PromptWork::None {
+                self.again
+                    .saw(&booking.keys, (cached.0 / self.config.block_size.get()) as usize);
+            }
             entry.keys = booking.keys;
         }
         entry

@@ -1,28 +1,42 @@
 //! How long do prompts take, all in all? A policy that treats unusually long ones in another way asks this.
 
+use std::collections::VecDeque;
+
 use homing_profile::Millis;
 
-/// Each prompt moves the mean by at least one part of so many.
-const MEMORY: f64 = 1_024.0;
-/// Fewer prompts than these have no mean: with two, one of them is long.
-const FEW: f64 = 32.0;
+/// So many of the last prompts count.
+const MEMORY: usize = 1_024;
+/// Fewer prompts than these say nothing: with two, one of them is long.
+const FEW: usize = 32;
 
-/// The mean over the last prompts.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The last prompts: as they came, and in order of how long they take.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usual {
-    mean: f64,
-    seen: f64,
+    came: VecDeque<f64>,
+    sorted: Vec<f64>,
 }
 
 impl Usual {
     /// A prompt that takes so long by its profile.
     pub(crate) fn saw(&mut self, prefill: Millis) {
-        self.seen = (self.seen + 1.0).min(MEMORY);
-        self.mean += (prefill.0 - self.mean) / self.seen;
+        let below = |sorted: &[f64], than: f64| sorted.partition_point(|of| of.total_cmp(&than).is_lt());
+        if self.came.len() == MEMORY
+            && let Some(oldest) = self.came.pop_front()
+        {
+            self.sorted.remove(below(&self.sorted, oldest));
+        }
+        self.came.push_back(prefill.0);
+        self.sorted.insert(below(&self.sorted, prefill.0), prefill.0);
     }
 
-    pub(crate) fn mean(&self) -> Option<Millis> {
-        (self.seen >= FEW).then_some(Millis(self.mean))
+    /// What only this share of the prompts exceeds.
+    pub(crate) fn exceeded_by(&self, share: f64) -> Option<Millis> {
+        let seen = self.sorted.len();
+        if seen < FEW {
+            return None;
+        }
+        let longer = (share.clamp(0.0, 1.0) * seen as f64) as usize;
+        self.sorted.get(seen.saturating_sub(longer + 1)).map(|at| Millis(*at))
     }
 }
 
@@ -31,20 +45,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_of_the_last_prompts() {
+    fn few_prompts_say_nothing() {
         let mut usual = Usual::default();
         for place in 0..31 {
             usual.saw(Millis(f64::from(place)));
         }
-        assert_eq!(usual.mean(), None);
+        assert_eq!(usual.exceeded_by(0.5), None);
         usual.saw(Millis(31.0));
-        assert!((usual.mean().unwrap().0 - 15.5).abs() < 1e-9);
-        for _ in 0..10_000 {
-            usual.saw(Millis(400.0));
+        assert_eq!(usual.exceeded_by(0.5), Some(Millis(15.0)));
+        assert_eq!(usual.exceeded_by(0.0), Some(Millis(31.0)), "nobody exceeds the longest");
+        assert_eq!(usual.exceeded_by(1.0), Some(Millis(0.0)));
+    }
+
+    #[test]
+    fn what_is_long_past_is_forgotten() {
+        let mut usual = Usual::default();
+        // In no order, each number once.
+        let mixed = (0..3_000_u32).map(|at| f64::from(at * 1_237 % 3_000));
+        for prefill in mixed.clone() {
+            usual.saw(Millis(prefill));
         }
-        assert!(
-            (usual.mean().unwrap().0 - 400.0).abs() < 1.0,
-            "what is long past is forgotten"
-        );
+        let mut last: Vec<f64> = mixed.skip(3_000 - MEMORY).collect();
+        last.sort_by(f64::total_cmp);
+        for longer in [0, 1, 10, 100, 1_023] {
+            let share = longer as f64 / MEMORY as f64;
+            assert_eq!(usual.exceeded_by(share), Some(Millis(last[MEMORY - 1 - longer])));
+        }
+        for _ in 0..MEMORY {
+            usual.saw(Millis(7.0));
+        }
+        assert_eq!(usual.exceeded_by(0.0), Some(Millis(7.0)));
     }
 }

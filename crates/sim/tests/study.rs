@@ -10,7 +10,7 @@ use homing_profile::{Constant, Millis, Time, Timing};
 use homing_router::{CacheView, RouterConfig};
 use homing_sim::fleet::{Care, Disparity, Fault, FaultKind, FleetSetup, Links, RouterSetup, WorkerSetup, World};
 use homing_sim::study::local::{Found, Search, Worth};
-use homing_sim::study::{Mix, Reuse, Slo, Survey, Tally, Work};
+use homing_sim::study::{Counted, Mix, Reuse, Slo, Survey, Tally, Work};
 use homing_trace::generate::{Documents, Kind, Length, Sessions};
 use homing_trace::{Arrivals, ContentId, Prompt, Request, Segment, Spelling, TraceError, Workload};
 
@@ -94,7 +94,7 @@ fn one_worker_with_constant_prefills_waits_as_long_as_an_m_d_1_queue() {
         answer: Length::always(1),
     };
     let requests = generated(7, arrivals, kind, 120_000);
-    let mut tally = Tally::new(1, SLO, Time::ZERO);
+    let mut tally = Tally::new(1, SLO, Counted::default());
     let world = World::new(setup, traffic(&requests)).expect("the fleet is possible");
     let outcome = world.run(&mut |record, _| tally.add(record)).expect("it runs");
     assert_eq!(outcome.violations, []);
@@ -117,12 +117,13 @@ fn a_single_large_cache_gives_what_an_infinite_one_would() {
     });
     let requests = generated(3, arrivals, kind, 300);
     let setup = fleet(1, 60_000, &constant(5.0), "time");
-    let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&setup)).expect("it is read");
+    let work = work(&setup);
+    let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work).expect("it is read");
     let mix = Mix::copies(&survey, 1, 1);
     let open = || Ok(traffic(&requests));
-    let reuse = Reuse::of(&survey, mix, Time::ZERO, open).expect("it is read");
-    let yardstick = reuse.yardstick(&setup, &work(&setup));
-    let mut tally = Tally::new(1, SLO, Time::ZERO);
+    let reuse = Reuse::of((&survey, &work), mix, Counted::default(), open).expect("it is read");
+    let yardstick = reuse.yardstick(&setup, &work);
+    let mut tally = Tally::new(1, SLO, Counted::default());
     let world = World::new(setup, traffic(&requests)).expect("the fleet is possible");
     world.run(&mut |record, _| tally.add(record)).expect("it runs");
     let ladder = yardstick.ladder;
@@ -138,6 +139,41 @@ fn a_single_large_cache_gives_what_an_infinite_one_would() {
         tally.cached_share()
     );
     assert!(reuse.working_set() <= survey.distinct_blocks);
+}
+
+#[test]
+fn sessions_are_judged_by_when_their_turns_come() {
+    // Four sessions begin at once, and each takes half a minute between its turns: all of them are worth keeping meanwhile.
+    let sessions = Sessions {
+        opening: Length::always(800),
+        turns: Length::always(4),
+        ..Sessions::agents()
+    };
+    let kind = Kind::Sessions(Sessions {
+        pause: Millis(30_000.0),
+        ..sessions
+    });
+    let requests = generated(2, Arrivals::Constant { per_second: 100.0 }, kind, 16);
+    let setup = fleet(1, 60_000, &constant(40.0), "time");
+    let work = work(&setup);
+    let open = || Ok(traffic(&requests));
+    let survey = Survey::of(open, SIZE, &work).expect("it is read");
+    let mix = Mix::copies(&survey, 1, 1);
+    let reuse = Reuse::of((&survey, &work), mix, Counted::default(), open).expect("it is read");
+    assert!(
+        reuse.working_set() > survey.distinct_blocks / 2,
+        "{} of {} blocks",
+        reuse.working_set(),
+        survey.distinct_blocks
+    );
+    // As one after the other stands in the trace, they would all wait for each other.
+    let yardstick = reuse.yardstick(&setup, &work);
+    let mut tally = Tally::new(1, SLO, Counted::default());
+    let world = World::new(setup, traffic(&requests)).expect("the fleet is possible");
+    world.run(&mut |record, _| tally.add(record)).expect("it runs");
+    let bound = yardstick.mean_ttft().expect("there are requests");
+    assert_eq!(yardstick.shortest_first, None);
+    assert!(bound.0 <= tally.ttft.mean(), "{bound} {}", tally.ttft.mean());
 }
 
 #[test]
@@ -191,7 +227,7 @@ fn tiny(seed: u64) -> Vec<Request> {
 }
 
 fn found(setup: &FleetSetup, requests: &[Request], assigned: Option<&[u32]>) -> Found {
-    let mut tally = Tally::new(setup.workers.count, SLO, Time::ZERO);
+    let mut tally = Tally::new(setup.workers.count, SLO, Counted::default());
     let (mut workers, mut ttft) = (vec![0; requests.len()], vec![f32::INFINITY; requests.len()]);
     let mut world = World::new(setup.clone(), traffic(requests)).expect("the fleet is possible");
     if let Some(assigned) = assigned {
@@ -233,13 +269,11 @@ fn of_all_assignments_of_tiny_cases_none_beats_the_bound_no_policy_beats_the_bes
         let best = all
             .min_by(|one, other| one.worth.compare(&other.worth))
             .expect("there are some");
-        let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work(&direct)).expect("it is read");
+        let work = work(&direct);
+        let survey = Survey::of(|| Ok(traffic(&requests)), SIZE, &work).expect("it is read");
         let (mix, open) = (Mix::copies(&survey, 2, 1), || Ok(traffic(&requests)));
-        let reuse = Reuse::of(&survey, mix, Time::ZERO, open).expect("it is read");
-        let bound = reuse
-            .yardstick(&direct, &work(&direct))
-            .mean_ttft()
-            .expect("there are requests");
+        let reuse = Reuse::of((&survey, &work), mix, Counted::default(), open).expect("it is read");
+        let bound = reuse.yardstick(&direct, &work).mean_ttft().expect("there are requests");
         assert!(bound.0 <= best.worth.ttft_mean + 1e-6, "{bound} {best:?}");
         assert!(bound.0 * 3.0 > best.worth.ttft_mean, "{bound} says nothing of {best:?}");
         for policy in [

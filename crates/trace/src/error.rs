@@ -83,6 +83,12 @@ pub enum Problem {
     /// A quoted cell does not end.
     #[error("a quoted cell does not end")]
     Quote,
+    /// Too many requests wait for others of their sessions.
+    #[error("more than {limit} requests wait for earlier ones of their sessions")]
+    TooManyWait {
+        /// As many as may.
+        limit: usize,
+    },
     /// A request continues a session that the trace did not tell of before.
     #[error(transparent)]
     Session(#[from] crate::conversation::UnknownSession),

@@ -25,8 +25,8 @@
 //!
 //! ```
 //! use homing_profile::Millis;
-//! use homing_trace::analyse::{LoadPlan, Summary};
-//! use homing_trace::{Agenda, Answer, Conversations, ReadOptions, Reader, Request, Shift, Spelling, Traffic, superpose};
+//! use homing_trace::analyse::Summary;
+//! use homing_trace::{Agenda, Answer, Conversations, ReadOptions, Reader, Request, Shift, Spelling, superpose};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let file = r#"{"timestamp": 0, "input_length": 700, "output_length": 2, "hash_ids": [1, 2]}
@@ -39,9 +39,9 @@
 //! // A load of 85% on 16 workers that compute ten tokens in a millisecond.
 //! let work = |new: u32| Millis(f64::from(new) / 10.0);
 //! let summary = Summary::of(open()?, block, |request| work(request.new_tokens().0))?;
-//! let plan = LoadPlan::new(summary.work, summary.span, 16, 0.85).ok_or("there is no work")?;
+//! let copies = (16.0 * 0.85 * summary.span.millis() / summary.work.0).round() as u32;
 //! let shift = Shift::Around(summary.span.since(homing_profile::Time::ZERO));
-//! let traffic = superpose(plan.copies, shift, open)?.sped_up(plan.speed);
+//! let traffic = superpose(copies, shift, open)?;
 //!
 //! let mut agenda = Agenda::new(traffic, 10_000);
 //! let mut open_sessions = Conversations::new(10_000);
@@ -58,7 +58,7 @@
 //!     }
 //!     sent += 1;
 //! }
-//! assert_eq!(sent, 2 * plan.copies);
+//! assert_eq!(sent, 2 * copies);
 //! # Ok(())
 //! # }
 //! ```

@@ -313,6 +313,7 @@ fn a_session_that_goes_on_finds_its_own_answers() {
         answer: Length::always(32),
         turns: Length::always(3),
         pause: Millis(10.0),
+        context: 10_000,
     };
     let kind = Kind::Sessions(sessions);
     let traffic = Workload::new(1, Arrivals::Constant { per_second: 1.0 }, kind)

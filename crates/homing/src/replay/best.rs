@@ -71,7 +71,7 @@ fn assigned(plan: &Plan, setup: &FleetSetup, workers: Option<Vec<u32>>) -> anyho
     let requests = usize::try_from(plan.requests()).unwrap_or(usize::MAX);
     let mut went = vec![0_u32; requests];
     let mut ttft = vec![f32::INFINITY; requests];
-    let mut tally = Tally::new(setup.workers.count, plan.slo, plan.since);
+    let mut tally = Tally::new(setup.workers.count, plan.slo, plan.counted);
     let mut world = World::new(setup.clone(), plan.traffic()?)?;
     if let Some(workers) = workers {
         world = world.with_assignment(workers.into());

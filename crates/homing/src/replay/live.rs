@@ -87,7 +87,7 @@ async fn send_all(plan: &Plan, url: &str, args: &ReplayArgs, progress: &Progress
     };
     let mut agenda = Agenda::new(plan.traffic()?, SESSIONS);
     let mut open = Conversations::new(SESSIONS);
-    let mut tally = Tally::new(0, plan.slo, plan.since);
+    let mut tally = Tally::new(0, plan.slo, plan.counted);
     let mut tasks: JoinSet<(Sent, anyhow::Result<Heard>)> = JoinSet::new();
     let (began, mut number, mut first_error) = (Instant::now(), 0, None);
     let now = || Time::from_millis(began.elapsed().as_secs_f64() * 1e3);

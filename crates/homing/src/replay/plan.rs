@@ -5,11 +5,11 @@ use homing_config::quantity;
 use homing_domain::{BlockSize, Blocks, HashSeed, KeyHasher, Tokens};
 use homing_engine::EngineConfig;
 use homing_feed::FeedConfig;
-use homing_profile::{Millis, Profile, Time, Timing, builtin};
+use homing_profile::{Millis, Profile, Timing, builtin};
 use homing_router::{CacheView, RouterConfig};
 use homing_scheduler::policy::{self, NAMES};
 use homing_sim::fleet::{FleetSetup, Links, RouterSetup, WorkerSetup};
-use homing_sim::study::{Mix, Mixed, Reuse, Slo, Survey, Work, Yardstick};
+use homing_sim::study::{Counted, Mix, Mixed, Reuse, Slo, Survey, Work, Yardstick};
 use homing_trace::{Spelling, TraceError};
 
 use super::args::FleetArgs;
@@ -45,8 +45,8 @@ pub struct Plan {
     pub setup: FleetSetup,
     /// What a request must meet.
     pub slo: Slo,
-    /// Requests before this do not count.
-    pub since: Time,
+    /// Which requests count.
+    pub counted: Counted,
     /// The names of the profiles.
     pub profiles: (String, String),
     /// Runs at once.
@@ -72,7 +72,11 @@ impl Plan {
         let mut survey = Survey::of(|| source.open(), block_size(args)?, &work)?;
         let since = written::warmup(&args.warmup, survey.summary.span)?;
         let mut mix = mixed(args, &survey, most)?;
-        let mut reuse = Reuse::of(&survey, mix, since, || source.open())?;
+        let counted = |mix: &Mix, survey: &Survey| Counted {
+            since,
+            until: mix.end().filter(|_| survey.follows),
+        };
+        let mut reuse = Reuse::of((&survey, &work), mix, counted(&mix, &survey), || source.open())?;
         if let Room::Times(times) = room {
             // How many copies there are depends on how large batches can be, and the working set on how many copies there are.
             for _ in 0..ROUNDS {
@@ -84,7 +88,7 @@ impl Plan {
                     break;
                 }
                 mix = again;
-                reuse = Reuse::of(&survey, mix, since, || source.open())?;
+                reuse = Reuse::of((&survey, &work), mix, counted(&mix, &survey), || source.open())?;
             }
         }
         survey.forget_requests();
@@ -96,7 +100,7 @@ impl Plan {
         );
         let yardstick = reuse.yardstick(&setup, &work);
         Ok(Self {
-            since,
+            counted: counted(&mix, &survey),
             mix,
             asked: args.load,
             working_set: reuse.working_set(),

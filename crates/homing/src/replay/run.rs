@@ -155,7 +155,7 @@ fn in_parallel<T: Send>(
 
 /// One run of the fleet.
 pub fn one(plan: &Plan, setup: &FleetSetup, shown: Shown<'_>, progress: &Progress) -> anyhow::Result<Run> {
-    let mut tally = Tally::new(setup.workers.count, plan.slo, plan.since);
+    let mut tally = Tally::new(setup.workers.count, plan.slo, plan.counted);
     let mut sampler = Sampler::new(plan.requests());
     let mut world = World::new(setup.clone(), plan.traffic()?)?;
     if shown.samples == Samples::Kept || shown.records.is_some() {

@@ -71,14 +71,18 @@ pub fn head(plan: &Plan, style: Style) -> String {
     let asked = plan
         .asked
         .map_or_else(String::new, |asked| format!(" of {asked} asked for"));
-    let warmup = if plan.since.0 > 0 {
-        format!("; the first {:.0} s are not counted", plan.since.millis() / 1e3)
-    } else {
-        String::new()
+    let since = plan.counted.since.millis() / 1e3;
+    let uncounted = match (plan.counted.since.0 > 0, plan.counted.until) {
+        (false, None) => String::new(),
+        (true, None) => format!("; the first {since:.0} s are not counted"),
+        (_, Some(until)) => format!(
+            "; what comes from {since:.0} s to {:.0} s is counted",
+            until.millis() / 1e3
+        ),
     };
     let _ = writeln!(
         text,
-        "{}  {} cop{}{thinned}: {} requests, load {:.3}{asked}{warmup}",
+        "{}  {} cop{}{thinned}: {} requests, load {:.3}{asked}{uncounted}",
         style.bold("traffic"),
         plan.mix.copies,
         if plan.mix.copies == 1 { "y" } else { "ies" },
@@ -254,11 +258,14 @@ fn foot(text: &mut String, plan: &Plan, told: &Told) {
         percent(ladder.pooled_capacity),
         commas(plan.working_set),
     );
-    if let (Some(shortest), Some(alone)) = (plan.yardstick.shortest_first, plan.yardstick.alone) {
+    if let Some(alone) = plan.yardstick.alone {
+        let shortest = plan.yardstick.shortest_first;
+        let shortest = shortest.map_or_else(String::new, |mean| {
+            format!("{} ms as one server, shortest first; ", number(mean.0))
+        });
         let _ = writeln!(
             text,
-            "mean TTFT at least  {} ms as one server, shortest first; {} ms each alone on the fastest worker",
-            number(shortest.0),
+            "mean TTFT at least  {shortest}{} ms each alone on the fastest worker",
             number(alone.0)
         );
     }

@@ -34,7 +34,10 @@ pub enum PolicyError {
 const MOST: f64 = 1_000.0;
 /// Weights, by policy.
 const WEIGHTS: [(&str, &[&str]); 2] = [
-    ("time", &["decode", "others", "fair", "long", "error", "gateways"]),
+    (
+        "time",
+        &["decode", "others", "fair", "long", "displaced", "error", "gateways"],
+    ),
     ("blocks", &["credit", "scale", "requests", "temperature"]),
 ];
 
@@ -75,6 +78,7 @@ fn weighted(name: &str, weights: &[(&str, f64)]) -> Result<Box<dyn Policy>, Poli
             ("time", "others") => time.most_for_others = *value,
             ("time", "fair") => time.fair = *value,
             ("time", "long") => time.long = *value,
+            ("time", "displaced") => time.displaced = *value,
             ("time", "error") => time.error = *value,
             ("time", "gateways") => time.gateways = *value as u32,
             ("blocks", "credit") => blocks.overlap_credit = *value,
@@ -114,7 +118,7 @@ mod tests {
             ("fast", "there is no policy `fast`; there are time, "),
             (
                 "time:speed=1",
-                "the policy `time` has no weight `speed`; there are decode, others, fair, long, error, gateways",
+                "the policy `time` has no weight `speed`; there are decode, others, fair, long, displaced, error, gateways",
             ),
             ("random:decode=1", "the policy `random` has no weight `decode`"),
             (

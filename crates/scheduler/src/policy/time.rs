@@ -15,14 +15,17 @@ pub struct PredictedTime {
     /// For how many steps it counts that those which decode become slower. Fewer than an answer takes, because its end is far
     /// and others end before it.
     pub decode_weight: f64,
-    /// The greatest `k`: what a prefill costs those who come after it, at full utilisation.
+    /// What a prefill costs those who wait behind it, at full utilisation.
     pub most_for_others: f64,
     /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
     /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
     pub fair: f64,
-    /// What a prompt takes beyond so many times the mean counts at the rank's own speed nevertheless: few are so long, and each of them
-    /// would feel a slow rank for seconds.
+    /// The longest prompts, as a share of all. What they take beyond the shortest of them counts at the rank's own speed nevertheless: they
+    /// are few, and would feel a slow rank the most.
     pub long: f64,
+    /// How much it weighs that what is computed displaces as much that is computed again later, in times of the share of what is computed
+    /// for which that is so.
+    pub displaced: f64,
     /// By which share predicted times to the first token are off: where others decide too, candidates that are no further from the best
     /// are as good.
     pub error: f64,
@@ -35,8 +38,9 @@ impl Default for PredictedTime {
         Self {
             decode_weight: 5.0,
             most_for_others: 4.0,
-            fair: 3.0,
-            long: 12.0,
+            fair: 4.0,
+            long: 0.01,
+            displaced: 1.0,
             error: 0.05,
             gateways: 1,
         }
@@ -44,20 +48,23 @@ impl Default for PredictedTime {
 }
 
 impl PredictedTime {
-    /// What this prefill costs everyone else, in times of itself: as utilisation grows, a queue's length does.
+    /// What this prefill costs everyone else, in times of itself: as utilisation grows, a queue's length does; and who needs what it
+    /// displaces in the cache computes that again.
     fn for_others(&self, scene: &Scene<'_>) -> f64 {
         let share = scene.utilisation;
-        if share >= 1.0 {
-            return self.most_for_others;
-        }
-        (share / (1.0 - share)).min(self.most_for_others)
+        let waits = if share < 1.0 {
+            (share / (1.0 - share)).min(self.most_for_others)
+        } else {
+            self.most_for_others
+        };
+        waits + self.displaced * scene.load.computed_again()
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
-        let usual = scene.load.usual_prefill().map_or(f64::INFINITY, |usual| usual.0);
+        let long = scene.load.prefill_exceeded_by(self.long);
         Weights {
             own: (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0),
-            long: self.long * usual,
+            long: long.map_or(f64::INFINITY, |long| long.0),
             others: self.for_others(scene),
             decode: scene.ask.overrides.decode_weight.unwrap_or(self.decode_weight),
         }

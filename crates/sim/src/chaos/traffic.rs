@@ -102,6 +102,7 @@ fn kind(rng: &mut Rng) -> Kind {
             answer,
             turns: Length::about(rng.between(2, 8) as u32),
             pause: Millis(rng.between(10, 3_000) as f64),
+            context: u32::MAX,
         }),
         2 => Kind::Documents(Documents {
             opening: Length::always(40),

@@ -4,7 +4,7 @@
 //! too. If whole copies miss the load by more than [`CLOSE`], the last one is thinned by whole families of requests, so that what is
 //! left shares as much as before.
 
-use homing_profile::Millis;
+use homing_profile::{Millis, Time};
 use homing_trace::{Request, Shift, TraceError, Traffic, superpose};
 use thiserror::Error;
 
@@ -100,6 +100,11 @@ impl Mix {
             most,
             ..self
         }
+    }
+
+    /// When the copies end: what a session goes on with after this comes to a fleet that others have left.
+    pub fn end(&self) -> Option<Time> {
+        (!self.is_plain()).then(|| Time::ZERO + self.period)
     }
 
     /// Whether it is the trace as it is.

@@ -23,5 +23,5 @@ pub use mix::{Mix, MixError, Mixed};
 pub use quantiles::Quantiles;
 pub use series::{CELLS, Series};
 pub use survey::{Survey, Work};
-pub use tally::{Counts, Slo, Tally};
+pub use tally::{Counted, Counts, Slo, Tally};
 pub use yardstick::{Ladder, Reuse, Yardstick};

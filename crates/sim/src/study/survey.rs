@@ -12,7 +12,7 @@ use homing_domain::{BlockSize, Tokens};
 use homing_profile::{DecodeBatch, Millis, Time, Timing};
 use homing_trace::analyse::{Summary, infinite_cache};
 use homing_trace::rng::mix;
-use homing_trace::{Request, TraceError, Traffic};
+use homing_trace::{Arrival, Request, TraceError, Traffic};
 
 /// What a worker takes for what.
 #[derive(Clone, Debug)]
@@ -37,6 +37,13 @@ impl Work {
     pub fn marginal_prefill(&self, new: Tokens, cached: Tokens) -> Millis {
         let anyway = self.timing.prefill(Tokens(1), Tokens(0));
         Millis((self.timing.prefill(new, cached) - anyway).0.max(0.0))
+    }
+
+    /// What a request takes about, if its engine does nothing else and has what came before in its session.
+    pub fn alone(&self, request: &Request) -> Millis {
+        let new = request.prompt.new_tokens();
+        let step = self.timing.decode(DecodeBatch::even(1, new)) + self.overhead;
+        self.prefill(new, Tokens(0)) + step * f64::from(request.output.0)
     }
 
     /// What a generated token takes after so many others, in a batch of as many as fit into half of the cache.
@@ -80,6 +87,8 @@ pub struct Survey {
     pub distinct_blocks: u64,
     /// The longest prompt with its answer.
     pub longest: Tokens,
+    /// Some requests come after others were answered, so that when they come depends on who serves them.
+    pub follows: bool,
     buckets: Vec<Bucket>,
     token: Millis,
     pub(super) jobs: Vec<Job>,
@@ -109,10 +118,11 @@ impl Survey {
 
     /// Looks at blocks of this size, as long as there are at most so many.
     fn look<I: Traffic>(traffic: I, block: BlockSize, work: &Work, most: u64) -> Result<Option<Self>, TraceError> {
-        let last = Cell::new(0_usize);
+        let (last, follows) = (Cell::new(0_usize), Cell::new(false));
         let noted = traffic.inspect(|request| {
             if let Ok(request) = request {
                 last.set(bucket(request));
+                follows.set(follows.get() || matches!(request.arrival, Arrival::Follows { .. }));
             }
         });
         let mut sized = infinite_cache(noted, block);
@@ -120,6 +130,7 @@ impl Survey {
             summary: Summary::default(),
             distinct_blocks: 0,
             longest: Tokens(0),
+            follows: false,
             buckets: vec![Bucket::default(); BUCKETS],
             token: Millis::ZERO,
             jobs: Vec::new(),
@@ -148,6 +159,7 @@ impl Survey {
             });
         }
         survey.distinct_blocks = sized.distinct_blocks();
+        survey.follows = follows.get();
         survey.set_work(work);
         Ok(Some(survey))
     }

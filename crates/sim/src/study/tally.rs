@@ -1,6 +1,6 @@
 //! What do the records of a run add up to?
 //!
-//! **Invariant:** what came before the cut of the warm-up is in no figure.
+//! **Invariant:** what came before the cut of the warm-up, or after the traffic had begun to thin out, is in no figure.
 
 use homing_domain::Tokens;
 use homing_profile::{Millis, Time};
@@ -27,11 +27,29 @@ impl Slo {
     }
 }
 
+/// Which requests count, by when they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// From this moment on.
+    pub since: Time,
+    /// Until before this one, if there is an end.
+    pub until: Option<Time>,
+}
+
+impl Counted {
+    /// Whether a request that comes then counts.
+    pub fn has(&self, arrived: Time) -> bool {
+        arrived >= self.since && self.until.is_none_or(|until| arrived < until)
+    }
+}
+
 /// How many of what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that came before the cut, and are in no other figure.
+    /// Requests that came before those that count, and are in no other figure.
     pub warmup: u64,
+    /// Requests that came after those that count, and are in no other figure.
+    pub late: u64,
     /// With a whole answer.
     pub completed: u64,
     /// Refused, or tried too often.
@@ -71,7 +89,7 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {
     slo: Slo,
-    since: Time,
+    counted: Counted,
     /// How many of what.
     pub counts: Counts,
     /// Milliseconds to the first token.
@@ -94,11 +112,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet, of so many workers; requests that came before `since` do not count.
-    pub fn new(workers: u32, slo: Slo, since: Time) -> Self {
+    /// Nothing yet, of so many workers.
+    pub fn new(workers: u32, slo: Slo, counted: Counted) -> Self {
         Self {
             slo,
-            since,
+            counted,
             counts: Counts::default(),
             ttft: Quantiles::default(),
             itl: Quantiles::default(),
@@ -108,15 +126,17 @@ impl Tally {
             workers: vec![Share::default(); workers as usize],
             prompt_over_time: Series::default(),
             cached_over_time: Series::default(),
-            last_end: since,
+            last_end: counted.since,
         }
     }
 
     /// A request is over.
     pub fn add(&mut self, record: &Record) {
         self.add_load(record);
-        if record.arrived < self.since {
-            self.counts.warmup += 1;
+        if !self.counted.has(record.arrived) {
+            let warmup = record.arrived < self.counted.since;
+            let counts = &mut self.counts;
+            *(if warmup { &mut counts.warmup } else { &mut counts.late }) += 1;
             return;
         }
         self.last_end = self.last_end.max(record.arrived + record.whole);
@@ -141,7 +161,7 @@ impl Tally {
         };
         let from = record.arrived + record.queued;
         share.under_way.add_span(from, record.arrived + record.whole);
-        if answered && record.arrived >= self.since {
+        if answered && self.counted.has(record.arrived) {
             share.requests += 1;
             share.computed += u64::from(record.prompt.0.saturating_sub(record.cached.0));
         }
@@ -176,6 +196,7 @@ impl Tally {
     pub fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.counts, &other.counts);
         mine.warmup += theirs.warmup;
+        mine.late += theirs.late;
         mine.completed += theirs.completed;
         mine.failed += theirs.failed;
         mine.given_up += theirs.given_up;
@@ -194,9 +215,9 @@ impl Tally {
         self.error.merge(&other.error);
     }
 
-    /// From the cut to the last end.
+    /// How long those came that count; where that has no end, until the last of them ended.
     pub fn measured(&self) -> Millis {
-        self.last_end.since(self.since)
+        self.counted.until.unwrap_or(self.last_end).since(self.counted.since)
     }
 
     /// So many of something for each second that was measured.
@@ -224,7 +245,9 @@ impl Tally {
     pub fn imbalance(&self) -> f64 {
         let (length, cells) = self.load_over_time();
         let count = cells.iter().map(Vec::len).max().unwrap_or(0);
-        let begin = (self.since.millis() / length.0) as usize;
+        let cell = |time: Time| (time.millis() / length.0) as usize;
+        let begin = cell(self.counted.since);
+        let count = self.counted.until.map_or(count, |until| count.min(cell(until)));
         let (mut most, mut all) = (0.0, 0.0);
         for cell in begin..count {
             let at = cells.iter().map(|worker| worker.get(cell).copied().unwrap_or(0.0));
@@ -315,8 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_records_after_the_cut() {
-        let mut tally = Tally::new(2, SLO, Time::from_millis(1_000.0));
+    fn figures_are_those_of_the_records_that_count() {
+        let counted = Counted {
+            since: Time::from_millis(1_000.0),
+            until: None,
+        };
+        let mut tally = Tally::new(2, SLO, counted);
         tally.add(&record(0.0, 0, 9.0, 900.0));
         tally.add(&record(1_000.0, 0, 50.0, 150.0));
         tally.add(&record(2_000.0, 0, 50.0, 160.0));
@@ -342,8 +369,25 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_when_traffic_thins_out_does_not_count() {
+        let counted = Counted {
+            since: Time::from_millis(1_000.0),
+            until: Some(Time::from_millis(3_000.0)),
+        };
+        let mut tally = Tally::new(2, SLO, counted);
+        tally.add(&record(2_500.0, 0, 50.0, 90_000.0));
+        tally.add(&record(3_000.0, 0, 9.0, 10.0));
+        assert_eq!((tally.counts.completed, tally.counts.late), (1, 1));
+        assert!((tally.ttft.mean() - 50.0).abs() < 0.1);
+        assert!(
+            (tally.per_second(1) - 0.5).abs() < 1e-9,
+            "one answer that takes long changes no rate"
+        );
+    }
+
+    #[test]
     fn load_over_time_is_what_was_under_way() {
-        let mut tally = Tally::new(2, SLO, Time::ZERO);
+        let mut tally = Tally::new(2, SLO, Counted::default());
         tally.add(&record(0.0, 0, 10.0, 500.0));
         tally.add(&record(0.0, 0, 10.0, 250.0));
         let (length, load) = tally.load_over_time();

@@ -3,18 +3,19 @@
 //! *The ladder* of cached tokens: a cache that forgets nothing; one cache as large as all together that knows the future (an upper
 //! bound: routing cannot do better than having no need of it). *The bound* of the mean time to the first token: the shortest remaining
 //! prefill first on one server as fast as the fleet, and for each request its own prefill on the fastest worker; both with all
-//! cached that came before.
+//! cached that came before. When requests of sessions come depends on who serves them: for these only the latter is a bound.
 //!
 //! Long traffic is looked at in larger blocks, so that memory has a bound. What is lost by that is added again, so that bounds stay
 //! bounds: at most a larger block less a block for each request.
 
 use homing_domain::{BlockSize, Tokens};
-use homing_profile::{Millis, Time};
-use homing_trace::analyse::{Accesses, infinite_cache, mean_first_token_bound};
-use homing_trace::{TraceError, Traffic};
+use homing_profile::Millis;
+use homing_trace::analyse::{Accesses, infinite_cache, laid_out, mean_first_token_bound};
+use homing_trace::{Request, TraceError, Traffic};
 
-use super::mix::{Mix, Mixed};
+use super::mix::Mix;
 use super::survey::{Job, Survey, Work};
+use super::tally::Counted;
 use crate::fleet::FleetSetup;
 
 /// Blocks of all requests that are looked at, at most, for each of up to [`COPIES`] copies; beyond it blocks are made larger.
@@ -35,7 +36,7 @@ pub struct Ladder {
 pub struct Yardstick {
     /// Shares of prompts' tokens.
     pub ladder: Ladder,
-    /// The mean time to the first token if the fleet were one server; none without requests.
+    /// The mean time to the first token if the fleet were one server; none without requests, and none where some follow others.
     pub shortest_first: Option<Millis>,
     /// The mean time to the first token if each request were alone.
     pub alone: Option<Millis>,
@@ -44,8 +45,8 @@ pub struct Yardstick {
 impl Yardstick {
     /// The greater of the bounds of the mean time to the first token.
     pub fn mean_ttft(&self) -> Option<Millis> {
-        let (one, other) = (self.shortest_first?, self.alone?);
-        Some(Millis(one.0.max(other.0)))
+        let alone = self.alone?;
+        Some(self.shortest_first.map_or(alone, |one| Millis(one.0.max(alone.0))))
     }
 }
 
@@ -54,7 +55,8 @@ impl Yardstick {
 pub struct Reuse {
     survey_share: f64,
     thinned: bool,
-    since: Time,
+    follows: bool,
+    counted: Counted,
     jobs: Vec<Job>,
     /// Tokens of a request that came before and were perhaps not seen, because they fill no larger block.
     unseen: u32,
@@ -64,8 +66,13 @@ pub struct Reuse {
 }
 
 impl Reuse {
-    /// Looks at all of a traffic. Requests before `since` do not count. `open` begins the trace anew.
-    pub fn of<I, F>(survey: &Survey, mix: Mix, since: Time, mut open: F) -> Result<Self, TraceError>
+    /// Looks at all of a traffic. Requests that come before those that count do not. `open` begins the trace anew.
+    pub fn of<I, F>(
+        (survey, work): (&Survey, &Work),
+        mix: Mix,
+        counted: Counted,
+        mut open: F,
+    ) -> Result<Self, TraceError>
     where
         I: Traffic,
         F: FnMut() -> Result<I, TraceError>,
@@ -74,18 +81,21 @@ impl Reuse {
         let all_blocks = survey.summary.blocks.saturating_mul(u64::from(copies));
         let most = MOST_BLOCKS * u64::from(copies.clamp(1, COPIES));
         let coarse = coarsened(survey.looked_at, all_blocks, most);
-        let (jobs, looked_at) = if mix.is_plain() {
+        let taking = |request: &Request| work.alone(request);
+        let mut traffic = || mix.traffic(&mut open).map(|traffic| laid_out(traffic, taking));
+        let (jobs, looked_at) = if mix.is_plain() && !survey.follows {
             (survey.jobs.clone(), survey.looked_at)
         } else {
-            (jobs(mix.traffic(&mut open)?, coarse)?, coarse)
+            (jobs(traffic()?, coarse)?, coarse)
         };
         Ok(Self {
             survey_share: survey.summary.cached_share(),
             thinned: mix.last_kept < 1.0,
-            since,
+            follows: survey.follows,
+            counted,
             jobs,
             unseen: looked_at.get() - fine.get(),
-            accesses: Accesses::of(mix.traffic(&mut open)?, coarse)?,
+            accesses: Accesses::of(traffic()?, coarse)?,
             fine,
             coarse,
         })
@@ -106,7 +116,7 @@ impl Reuse {
             .jobs
             .iter()
             .zip(&pooled.cached)
-            .filter(|(job, _)| job.at >= self.since);
+            .filter(|(job, _)| self.counted.has(job.at));
         let held = each.map(|(job, held)| (u64::from(job.prompt), u64::from(held.0 + slack)));
         let (prompt, held) = held.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
         let (shortest_first, alone) = self.bounds(setup, work);
@@ -129,7 +139,7 @@ impl Reuse {
             share(cached, prompt)
         };
         let found = sum(&mut self.jobs.iter());
-        let counted = sum(&mut self.jobs.iter().filter(|job| job.at >= self.since));
+        let counted = sum(&mut self.jobs.iter().filter(|job| self.counted.has(job.at)));
         if found > 0.0 && !self.thinned {
             (counted * self.survey_share / found).min(1.0)
         } else {
@@ -142,14 +152,15 @@ impl Reuse {
         let all: f64 = speeds.iter().sum();
         let fastest = speeds.iter().copied().fold(0.0, f64::max);
         let (mut shared, mut alone) = (Vec::new(), 0.0);
-        for job in self.jobs.iter().filter(|job| job.at >= self.since) {
+        for job in self.jobs.iter().filter(|job| self.counted.has(job.at)) {
             let cached = (job.cached + self.unseen).min(job.prompt.saturating_sub(1));
             let (new, cached) = (Tokens(job.prompt - cached), Tokens(cached));
             shared.push((job.at, work.marginal_prefill(new, cached) * (1.0 / all)));
             alone += work.timing.prefill(new, cached).0;
         }
         let hops = setup.links.hop.0 * 2.0;
-        let shortest = mean_first_token_bound(&shared).map(|mean| Millis(mean.0 + hops));
+        let shortest = mean_first_token_bound(&shared).filter(|_| !self.follows);
+        let shortest = shortest.map(|mean| Millis(mean.0 + hops));
         let alone = (!shared.is_empty()).then(|| Millis(alone / fastest / shared.len() as f64 + hops));
         (shortest, alone)
     }
@@ -172,7 +183,7 @@ fn coarsened(block: BlockSize, blocks: u64, most: u64) -> BlockSize {
     size
 }
 
-fn jobs<I: Traffic>(traffic: Mixed<I>, block: BlockSize) -> Result<Vec<Job>, TraceError> {
+fn jobs<I: Traffic>(traffic: I, block: BlockSize) -> Result<Vec<Job>, TraceError> {
     let jobs = infinite_cache(traffic, block).map(|sized| {
         let sized = sized?;
         Ok(Job {

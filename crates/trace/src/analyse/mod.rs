@@ -2,7 +2,7 @@
 //!
 //! - [`infinite_cache`]: each request with how much of its prompt came before; [`Summary`] adds them up;
 //! - [`Accesses::pooled`]: the same with one cache of a given size that is used as well as can be;
-//! - [`LoadPlan`]: how many copies of a trace are so much load for a fleet;
+//! - [`laid_out`]: when the requests of sessions would arrive;
 //! - [`mean_first_token_bound`]: what no fleet of this speed can beat.
 //!
 //! Engines say nothing here, so answers that later prompts extend are contents of their own ([`crate::Answer::StandIn`]).
@@ -12,12 +12,12 @@
 mod blocks;
 mod bound;
 mod infinite;
-mod load;
+mod laid_out;
 mod pooled;
 
 pub use bound::mean_first_token_bound;
 pub use infinite::{InfiniteCache, Sized, Summary, infinite_cache};
-pub use load::LoadPlan;
+pub use laid_out::{LaidOut, laid_out};
 pub use pooled::{Accesses, Pooled};
 
 /// The most sessions that an analysis follows at once.

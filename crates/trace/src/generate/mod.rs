@@ -101,6 +101,8 @@ pub struct Sessions {
     pub turns: Length,
     /// How long a client thinks, or a tool takes, on average.
     pub pause: Millis,
+    /// Tokens that a model can have before it. A session ends before a turn that would be beyond it, answer included.
+    pub context: u32,
 }
 
 impl Sessions {
@@ -114,6 +116,7 @@ impl Sessions {
             answer: Length::about(250),
             turns: Length::about(5),
             pause: Millis(30_000.0),
+            context: 131_072,
         }
     }
 
@@ -127,6 +130,7 @@ impl Sessions {
             answer: Length::about(120),
             turns: Length::about(20),
             pause: Millis(2_000.0),
+            context: 131_072,
         }
     }
 }
@@ -278,10 +282,20 @@ impl Generated {
         let first = self.own(sessions.first);
         self.request(at, Prompt::fresh([opening, first]), sessions.answer);
         let turns = sessions.turns.draw(&mut self.rng).min(MAX_TURNS);
+        let tokens = |ready: &VecDeque<Request>| {
+            let last = ready.back();
+            last.map_or(0, |turn| turn.prompt.new_tokens().0.saturating_add(turn.output.0))
+        };
+        let mut context = tokens(&self.ready);
         for _ in 1..turns {
             let next = [self.own(sessions.next)];
             let think = Millis(exponential(&mut self.rng, sessions.pause.0.max(0.0)));
             self.request(at, Prompt::continued(next), sessions.answer);
+            context = context.saturating_add(tokens(&self.ready));
+            if context > sessions.context {
+                self.ready.pop_back();
+                break;
+            }
             if let Some(request) = self.ready.back_mut() {
                 request.arrival = Arrival::Follows { earliest: at, think };
             }

@@ -96,6 +96,28 @@ fn a_session_has_one_client_and_one_adapter_and_shares_are_kept() {
 }
 
 #[test]
+fn a_session_ends_before_it_is_longer_than_a_model_can_read() {
+    let sessions = Sessions {
+        context: 20_000,
+        ..Sessions::agents()
+    };
+    let mut lengths: BTreeMap<SessionId, (u32, u32)> = BTreeMap::new();
+    let workload = Workload::new(3, POISSON, Kind::Sessions(sessions));
+    for request in workload.requests().unwrap().take(5_000) {
+        let request = request.unwrap();
+        let (turns, tokens) = lengths.entry(request.session.unwrap()).or_default();
+        *turns += 1;
+        *tokens += request.prompt.new_tokens().0 + request.output.0;
+    }
+    let too_long = |(turns, tokens): &(u32, u32)| *turns > 1 && *tokens > 20_000;
+    assert!(!lengths.values().any(too_long));
+    assert!(
+        lengths.values().any(|(_, tokens)| *tokens > 18_000),
+        "some come near it"
+    );
+}
+
+#[test]
 fn traces_that_are_merged_are_ordered_and_share_nothing() {
     let kind = Kind::Documents(Documents::default());
     let traffic = || Workload::new(5, POISSON, kind).requests().unwrap().take(500);
