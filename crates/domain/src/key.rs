@@ -225,10 +225,9 @@ impl KeyHasher {
         if prompt.media.is_empty() && prompt.window == Window::Plain {
             let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
             let parent = self.child(self.root, self.tokens_in(first, head));
-            let start = keys.len() + 1;
-            keys.push(parent);
-            keys.resize(start + blocks - 1, parent);
-            let keys = &mut keys[start..];
+            let start = keys.len();
+            keys.resize(start + blocks, parent);
+            let keys = &mut keys[start + 1..];
             match size {
                 16 => self.chain::<16>(every, parent, rest, keys, soon),
                 32 => self.chain::<32>(every, parent, rest, keys, soon),
@@ -241,8 +240,9 @@ impl KeyHasher {
         }
     }
 
-    /// Contents of a few blocks at a time, which do not wait for each other, and then their keys, which do.
-    #[inline]
+    /// The same as [`KeyHasher::chain_any`] for a size that the compiler knows. Not inlined: a loop this tight wants all
+    /// registers.
+    #[inline(never)]
     fn chain<const SIZE: usize>(
         &self,
         context: u64,
@@ -252,23 +252,29 @@ impl KeyHasher {
         soon: impl Fn(&u32),
     ) {
         let (blocks, _) = tokens.as_chunks::<SIZE>();
-        let (groups, rest) = blocks.as_chunks::<BLOCKS_AT_ONCE>();
-        let (group_keys, rest_keys) = keys.as_chunks_mut::<BLOCKS_AT_ONCE>();
-        let groups_ahead = LINES_AHEAD * TOKENS_PER_LINE / (SIZE * BLOCKS_AT_ONCE);
-        for group in groups.iter().take(groups_ahead) {
-            group.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
+        let ahead = (LINES_AHEAD * TOKENS_PER_LINE / SIZE).min(blocks.len());
+        let (near, later) = blocks.split_at(ahead);
+        let (with, without) = keys.split_at_mut(later.len().min(keys.len()));
+        for block in near {
+            block
+                .as_chunks::<TOKENS_PER_LINE>()
+                .0
+                .iter()
+                .for_each(|line| soon(&line[0]));
         }
-        for (number, (keys, group)) in group_keys.iter_mut().zip(groups).enumerate() {
-            if let Some(later) = groups.get(number + groups_ahead) {
-                later.as_flattened().iter().step_by(TOKENS_PER_LINE).for_each(&soon);
-            }
-            let contents = group.each_ref().map(|block| self.tokens_in(context, block));
-            for (key, content) in keys.iter_mut().zip(contents) {
-                parent = self.child(parent, content);
-                *key = parent;
-            }
+        for ((key, block), later) in with.iter_mut().zip(blocks).zip(later) {
+            later
+                .as_chunks::<TOKENS_PER_LINE>()
+                .0
+                .iter()
+                .for_each(|line| soon(&line[0]));
+            parent = self.child(parent, self.tokens_in(context, block));
+            *key = parent;
         }
-        self.chain_any(context, parent, rest.iter().map(<[u32; SIZE]>::as_slice), rest_keys);
+        for (key, block) in without.iter_mut().zip(&blocks[later.len()..]) {
+            parent = self.child(parent, self.tokens_in(context, block));
+            *key = parent;
+        }
     }
 
     fn chain_any<'t>(
@@ -340,7 +346,11 @@ impl KeyHasher {
 
     /// The covered tokens are taken in groups of sixteen; the last is padded with zeros, and the number of tokens is
     /// part of where it starts, so that padding is never taken for tokens.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "for a size that is known nothing of its loops is left"
+    )]
     fn tokens_in(&self, context: u64, tokens: &[u32]) -> ContentHash {
         let start = context ^ (tokens.len() as u64).wrapping_mul(self.group_step);
         let (groups, rest) = tokens.as_chunks::<GROUP>();
@@ -357,7 +367,8 @@ impl KeyHasher {
     }
 
     /// Four products of two words each. Each word has a constant of its own, so that the order of words matters.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call would cost as much as its content")]
     fn group(&self, tokens: &[u32; GROUP]) -> u64 {
         let part = |index: usize| {
             let [a, b, c, d] = [0, 1, 2, 3].map(|offset| tokens[4 * index + offset]);
@@ -372,8 +383,6 @@ impl KeyHasher {
 
 /// Tokens that are hashed together.
 const GROUP: usize = 16;
-/// Blocks whose contents are hashed before their keys are chained.
-const BLOCKS_AT_ONCE: usize = 4;
 /// Tokens in a cache line, and how many lines before their turn they are told of.
 const TOKENS_PER_LINE: usize = 16;
 const LINES_AHEAD: usize = 32;
@@ -604,9 +613,8 @@ mod tests {
             let mut keys = Vec::new();
             hasher().keys_asking(&prompt, &mut keys, |token| told.borrow_mut().push(*token));
             assert_eq!(keys, keys_of(&prompt));
-            // The first block is read at once, and so are the last few.
-            let in_groups = (blocks - 1) / 4 * 4 * block;
-            let expected: Vec<u32> = (block..block + in_groups).step_by(16).collect();
+            // The first block is read at once.
+            let expected: Vec<u32> = (block..block * blocks).step_by(16).collect();
             assert_eq!(told.into_inner(), expected, "{blocks} blocks of {block}");
         }
     }
