@@ -40,7 +40,7 @@ impl Again {
     pub(crate) fn saw(&mut self, keys: &[BlockKey], computed: usize) {
         for (at, key) in keys.iter().enumerate().skip(FIRST).step_by(EVERY) {
             // The upper bits, because tables go by the lower ones.
-            if (key.0 >> 32) % ONE_OF != 0 {
+            if !(key.0 >> 32).is_multiple_of(ONE_OF) {
                 continue;
             }
             let before = !self.known.insert(*key);

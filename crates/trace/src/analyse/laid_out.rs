@@ -75,15 +75,15 @@ mod tests {
         Time::from_millis(f64::from(seconds) * 1e3)
     }
 
-    fn turn(session: u64, number: u32, begun: u32, think: Option<u32>) -> Result<Request, TraceError> {
-        Ok(Request {
+    fn turn(session: u64, number: u32, begun: u32, think: Option<u32>) -> Request {
+        Request {
             arrival: think.map_or(Arrival::At(at(begun)), |think| Arrival::Follows {
                 earliest: at(begun),
                 think: Millis(f64::from(think) * 1e3),
             }),
             session: Some(SessionId::numbered(session)),
             ..Request::at(Time::ZERO, Prompt::fresh([]), Tokens(number))
-        })
+        }
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
             turn(2, 21, 5, Some(2)),
         ];
         let taking = |request: &Request| Millis(f64::from(request.output.0) * 100.0);
-        let laid = laid_out(trace.into_iter(), taking).map(Result::unwrap);
+        let laid = laid_out(trace.into_iter().map(Ok), taking).map(Result::unwrap);
         let laid: Vec<_> = laid.map(|request| (request.output.0, request.arrival)).collect();
         let moment = |ms: f64| Arrival::At(Time::from_millis(ms));
         assert_eq!(
