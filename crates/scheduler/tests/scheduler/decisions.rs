@@ -1,5 +1,7 @@
 //! Where do requests go, and which reasons are given?
 
+use std::sync::Arc;
+
 use crate::world::{World, held};
 use expect_test::{Expect, expect};
 use homing_domain::{AdapterName, DpRank, RankId, Role, Tokens, WorkerId};
@@ -149,7 +151,7 @@ fn what_is_computed_counts_once_more_where_all_of_it_was_computed_before() {
     let mut world = World::new(2, 64_000);
     let fresh = cost(&world, "time:others=0");
     for _ in 0..20 {
-        world.book_with(0, 64_000, std::sync::Arc::from(world.keys.as_slice()));
+        world.book_with(0, 64_000, Arc::from(world.keys.as_slice()));
         let ticket = *world.tickets.last().expect("it was booked");
         world.load.end(ticket, End::Cancelled, world.now);
     }
@@ -164,6 +166,41 @@ fn what_is_computed_counts_once_more_where_all_of_it_was_computed_before() {
     assert!(
         work > 0.8 * again * without && work <= without,
         "{work} ms more than {without} ms"
+    );
+}
+
+#[test]
+fn a_full_cache_is_left_alone_where_prompts_come_again() {
+    // By how much the first rank is worse.
+    let worse = |world: &World, spec: &str| {
+        let scheduler = Scheduler::new(by_spec(spec).expect("there is such a policy"));
+        let decision = world.decide_with(&scheduler, Draw(1)).expect("there are candidates");
+        let gap = decision.others[0].cost - decision.chosen.cost;
+        if decision.chosen.place == Place(0) { -gap } else { gap }
+    };
+    let mut world = World::with(2, 64_000, |spec| spec.capacity = Some(100_000));
+    // Somebody on the first rank generates, and has a fifth of its cache.
+    world.book(0, 320_000);
+    world.first_tokens();
+    let (with, without) = ("time:others=0:long=0", "time:others=0:long=0:room=0");
+    let before = worse(&world, with);
+    assert!(
+        (before - worse(&world, without)).abs() < 1e-9,
+        "prompts do not come again"
+    );
+    for _ in 0..20 {
+        world.book_with(1, 64_000, Arc::from(world.keys.as_slice()));
+        let ticket = *world.tickets.last().expect("it was booked");
+        world.load.end(ticket, End::Cancelled, world.now);
+    }
+    let again = world.load.computed_again();
+    let timing = &world.load.timings()[0];
+    let all = timing.prefill(Tokens(64_000), Tokens(0)).0 * world.load.typical_factor(0);
+    let more = (worse(&world, with) - worse(&world, without)) / all;
+    let expected = 0.2 * again * again;
+    assert!(
+        again > 0.9 && (more - expected).abs() < 0.01,
+        "{more}, expected {expected}, of what the prompt takes"
     );
 }
 
