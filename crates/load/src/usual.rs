@@ -12,21 +12,22 @@ const FEW: usize = 32;
 /// The last prompts: as they came, and in order of how long they take.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usual {
-    came: VecDeque<f64>,
-    sorted: Vec<f64>,
+    came: VecDeque<f32>,
+    sorted: Vec<f32>,
 }
 
 impl Usual {
     /// A prompt that takes so long by its profile.
     pub(crate) fn saw(&mut self, prefill: Millis) {
-        let below = |sorted: &[f64], than: f64| sorted.partition_point(|of| of.total_cmp(&than).is_lt());
+        let below = |sorted: &[f32], than: f32| sorted.partition_point(|of| of.total_cmp(&than).is_lt());
+        let prefill = prefill.0 as f32;
         if self.came.len() == MEMORY
             && let Some(oldest) = self.came.pop_front()
         {
             self.sorted.remove(below(&self.sorted, oldest));
         }
-        self.came.push_back(prefill.0);
-        self.sorted.insert(below(&self.sorted, prefill.0), prefill.0);
+        self.came.push_back(prefill);
+        self.sorted.insert(below(&self.sorted, prefill), prefill);
     }
 
     /// What only this share of the prompts exceeds.
@@ -36,7 +37,9 @@ impl Usual {
             return None;
         }
         let longer = (share.clamp(0.0, 1.0) * seen as f64) as usize;
-        self.sorted.get(seen.saturating_sub(longer + 1)).map(|at| Millis(*at))
+        self.sorted
+            .get(seen.saturating_sub(longer + 1))
+            .map(|at| Millis(f64::from(*at)))
     }
 }
 

@@ -115,6 +115,12 @@ impl Memo {
         &self.known
     }
 
+    /// What a rank of the first kind computes if it holds nothing.
+    #[inline]
+    pub(crate) fn nothing_held(&self, scene: &Scene<'_>) -> Own {
+        self.own(scene, 0, 0)
+    }
+
     /// What a rank computes and loads itself: prefill by the profile, and onboarding.
     #[inline]
     fn own(&self, scene: &Scene<'_>, combination: usize, kind: usize) -> Own {

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use homing_domain::Tokens;
 use homing_load::lanes::{self, WIDTH};
 use homing_load::{LaneWeights, Lanes, Place};
 
@@ -65,11 +64,7 @@ impl PredictedTime {
     /// if what gives way to it would have come again.
     fn for_room(&self, scene: &Scene<'_>) -> f64 {
         let again = scene.load.computed_again();
-        let timing = scene.load.timings().first().filter(|_| again > 0.0);
-        timing.map_or(0.0, |timing| {
-            let all = timing.prefill(scene.ask.prompt, Tokens(0)).0 * scene.load.typical_factor(0);
-            self.room * again * again * all
-        })
+        self.room * again * again * f64::from(scene.memo.nothing_held(scene).work)
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
