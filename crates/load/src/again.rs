@@ -4,10 +4,10 @@
 //! are missed later: if prompts are computed that nobody sees again, not at all. So of some blocks it is remembered that they were
 //! seen, whoever holds them now.
 //!
-//! Only one of 32 blocks of a prompt is looked at, and of these one of 8 by its key remembered, so that prompts that share a prefix meet
+//! Only one of 32 blocks of a prompt is looked at, and of these one of 32 by its key remembered, so that prompts that share a prefix meet
 //! in it. All that is remembered stands for 16 million blocks; in a fleet whose caches hold more than that the share comes out too low.
 //!
-//! Cost: one comparison for 32 blocks; at most 2 MiB.
+//! Cost: one comparison for 32 blocks; at most half a MiB, which a processor's own cache holds.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,9 @@ use rustc_hash::FxHashSet;
 /// The first block that is looked at, from 0: not the very first, which prompts often share that share nothing else.
 const FIRST: usize = 7;
 const EVERY: usize = 32;
-const ONE_OF: u64 = 8;
+const ONE_OF: u64 = 32;
 /// The most blocks that are remembered.
-const REMEMBERED: usize = 1 << 16;
+const REMEMBERED: usize = 1 << 14;
 /// Each block moves the share by at least one part of so many.
 const MEMORY: f64 = 1_024.0;
 /// Fewer blocks than these say nothing.

@@ -385,10 +385,10 @@ impl Load {
         self.busy.share(now, self.taken)
     }
 
-    /// What only this share of the prompts of the last thousand bookings takes longer than, by their profiles, as far as they were not
-    /// cached. Nothing while few have been booked.
-    pub fn prefill_exceeded_by(&self, share: f64) -> Option<Millis> {
-        self.usual.exceeded_by(share)
+    /// From which time on prompts are long: those that take longer are at most this share of all that the last thousand bookings compute, by
+    /// their profiles and as far as they were not cached. Nothing while few have been booked.
+    pub fn long_from(&self, share: f64) -> Option<Millis> {
+        self.usual.beyond(share)
     }
 
     /// The share of what the last bookings compute that was seen in earlier prompts: it was evicted since, or is held elsewhere.

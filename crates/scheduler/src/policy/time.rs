@@ -20,11 +20,11 @@ pub struct PredictedTime {
     /// How much of what a rank is faster or slower than others is left out of account, in times of utilisation: whoever takes a fast rank
     /// of a busy fleet takes it from somebody else. More than 1, because ranks that only decode are at work as well.
     pub fair: f64,
-    /// The longest prompts, as a share of all. What they take beyond the shortest of them counts at the rank's own speed nevertheless: they
-    /// are few, and would feel a slow rank the most.
+    /// The longest prompts, as a share of all that is computed. What they take beyond the shortest of them counts at the rank's own speed
+    /// nevertheless: they are few, and would feel a slow rank the most.
     pub long: f64,
-    /// How much it weighs that caches are full, in times of the share of what is computed that was computed before: what a prompt has computed
-    /// displaces something, and all of it takes room from others, the more the fuller a rank is.
+    /// How much it weighs that a prompt takes room from others, the more the fuller a rank is: in times of its work, where all that is
+    /// computed was computed before.
     pub room: f64,
     /// By which share predicted times to the first token are off: where others decide too, candidates that are no further from the best
     /// are as good.
@@ -36,11 +36,11 @@ pub struct PredictedTime {
 impl Default for PredictedTime {
     fn default() -> Self {
         Self {
-            decode_weight: 5.0,
+            decode_weight: 8.0,
             most_for_others: 4.0,
-            fair: 4.0,
-            long: 0.01,
-            room: 1.0,
+            fair: 20.0,
+            long: 0.13,
+            room: 2.0,
             error: 0.05,
             gateways: 1,
         }
@@ -48,16 +48,14 @@ impl Default for PredictedTime {
 }
 
 impl PredictedTime {
-    /// What this prefill costs everyone else, in times of itself: as utilisation grows, a queue's length does; and who needs what it
-    /// displaces in the cache computes that again.
+    /// What this prefill costs those who come behind it, in times of itself: as utilisation grows, a queue's length does.
     fn for_others(&self, scene: &Scene<'_>) -> f64 {
         let share = scene.utilisation;
-        let waits = if share < 1.0 {
+        if share < 1.0 {
             (share / (1.0 - share)).min(self.most_for_others)
         } else {
             self.most_for_others
-        };
-        waits + self.room * scene.load.computed_again()
+        }
     }
 
     /// What it costs others if the whole cache of a rank is in use: as much as the request has, if that is kept because it comes again, and
@@ -68,7 +66,7 @@ impl PredictedTime {
     }
 
     fn weights(&self, scene: &Scene<'_>) -> Weights {
-        let long = scene.load.prefill_exceeded_by(self.long);
+        let long = scene.load.long_from(self.long);
         Weights {
             own: (1.0 - self.fair * scene.utilisation).clamp(0.0, 1.0),
             long: long.map_or(f64::INFINITY, |long| long.0),
