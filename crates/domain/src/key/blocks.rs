@@ -4,11 +4,11 @@
 //! (`way.rs`), each of which hands in a function that does. These steps must be inlined into their callers: only there may
 //! a compiler use the vectors of a newer processor, and a loop this tight wants all registers.
 
+use super::BlockKey;
 use super::group::{GROUP, GroupConstants};
-use super::{BlockKey, ContentHash};
 
 /// Tokens in a cache line are a group; so many lines before their turn they are told of.
-const LINES_AHEAD: usize = 32;
+const LINES_AHEAD: usize = 64;
 
 /// The constants between tokens and keys.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ impl BlockConstants {
     /// Where the chain of a block's groups starts. Holds the number of tokens, so that zeros that fill up a group are
     /// never taken for tokens.
     #[inline]
-    fn start(&self, context: u64, tokens: usize) -> u64 {
+    pub(super) fn start(&self, context: u64, tokens: usize) -> u64 {
         context ^ (tokens as u64).wrapping_mul(self.group_step)
     }
 
@@ -51,37 +51,28 @@ impl BlockConstants {
         state.wrapping_mul(self.group_step).rotate_left(32).wrapping_add(group)
     }
 
-    /// The content hash of a block of any size.
+    /// What a list of any length adds to `state`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see above")]
-    pub(super) fn content(&self, context: u64, tokens: &[u32], number: impl Fn(&[u32; GROUP]) -> u64) -> ContentHash {
-        let (groups, rest) = tokens.as_chunks::<GROUP>();
-        let mut state = self.start(context, tokens.len());
+    pub(super) fn chained(&self, mut state: u64, list: &[u32], number: impl Fn(&[u32; GROUP]) -> u64) -> u64 {
+        let (groups, rest) = list.as_chunks::<GROUP>();
         for group in groups {
             state = self.add_group(state, number(group));
         }
-        if !rest.is_empty() {
-            let mut group = [0; GROUP];
-            group[..rest.len()].copy_from_slice(rest);
-            state = self.add_group(state, number(&group));
-        }
-        ContentHash(state)
-    }
-
-    /// A name as a number: its bytes, four at a time, are hashed like tokens, with their own number as the number of
-    /// tokens. With the seed, as tokens are. Names are few and short: plain code will do.
-    pub(super) fn name(&self, field: u64, bytes: &[u8]) -> u64 {
-        let mut state = self.start(field, bytes.len());
-        for chunk in bytes.chunks(4 * GROUP) {
-            let mut group = [0; GROUP];
-            for (word, part) in group.iter_mut().zip(chunk.chunks(4)) {
-                let mut padded = [0; 4];
-                padded[..part.len()].copy_from_slice(part);
-                *word = u32::from_le_bytes(padded);
+        let mut filled = [0; GROUP];
+        match rest {
+            [] => state,
+            // As windows that look one token ahead end. It stays in a register; what is written in pieces and read as
+            // a vector is waited for.
+            [token] => {
+                filled[0] = *token;
+                self.add_group(state, number(&filled))
             }
-            state = self.add_group(state, self.group.plain(&group));
+            _ => {
+                filled[..rest.len()].copy_from_slice(rest);
+                self.add_group(state, number(&filled))
+            }
         }
-        state
     }
 
     /// The keys of a run of blocks. `PAIRS` pairs of groups make `KEYS` blocks, one or two. `soon` is told of each line

@@ -5,7 +5,6 @@
 //!
 //! **Invariant:** a [`Way`] is made by [`Way::best`] or [`Way::all`] only, which ask the processor.
 
-use super::ContentHash;
 use super::blocks::{BlockConstants, Run};
 #[cfg(target_arch = "x86_64")]
 use super::vector::{avx2, sse2};
@@ -53,21 +52,21 @@ impl Way {
         all
     }
 
-    /// The content hash of a block of any size.
+    /// What a list of any length adds to `state`; see [`BlockConstants::chained`].
     #[inline]
     #[cfg_attr(
         target_arch = "x86_64",
         expect(unsafe_code, reason = "by the invariant above the processor has the instructions")
     )]
-    pub(super) fn content(self, constants: &BlockConstants, context: u64, tokens: &[u32]) -> ContentHash {
+    pub(super) fn chained(self, constants: &BlockConstants, state: u64, list: &[u32]) -> u64 {
         match self.0 {
-            Instructions::Plain => plain_content(constants, context, tokens),
+            Instructions::Plain => plain_chained(constants, state, list),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: every x86-64 has them.
-            Instructions::Sse2 => unsafe { sse2_content(constants, context, tokens) },
+            Instructions::Sse2 => unsafe { sse2_chained(constants, state, list) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: by the invariant above.
-            Instructions::Avx2 => unsafe { avx2_content(constants, context, tokens) },
+            Instructions::Avx2 => unsafe { avx2_chained(constants, state, list) },
         }
     }
 
@@ -95,8 +94,8 @@ impl Way {
     }
 }
 
-fn plain_content(constants: &BlockConstants, context: u64, tokens: &[u32]) -> ContentHash {
-    constants.content(context, tokens, |group| constants.group.plain(group))
+fn plain_chained(constants: &BlockConstants, state: u64, list: &[u32]) -> u64 {
+    constants.chained(state, list, |group| constants.group.plain(group))
 }
 
 #[inline(never)]
@@ -106,9 +105,9 @@ fn plain_chain<const PAIRS: usize, const KEYS: usize>(constants: &BlockConstants
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse2")]
-fn sse2_content(constants: &BlockConstants, context: u64, tokens: &[u32]) -> ContentHash {
+fn sse2_chained(constants: &BlockConstants, state: u64, list: &[u32]) -> u64 {
     let sums = sse2::Sums::new(&constants.group);
-    constants.content(context, tokens, |group| sums.group(group))
+    constants.chained(state, list, |group| sums.group(group))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -121,9 +120,9 @@ fn sse2_chain<const PAIRS: usize, const KEYS: usize>(constants: &BlockConstants,
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi2")]
-fn avx2_content(constants: &BlockConstants, context: u64, tokens: &[u32]) -> ContentHash {
+fn avx2_chained(constants: &BlockConstants, state: u64, list: &[u32]) -> u64 {
     let sums = avx2::Sums::new(&constants.group);
-    constants.content(context, tokens, |group| sums.group(group))
+    constants.chained(state, list, |group| sums.group(group))
 }
 
 #[cfg(target_arch = "x86_64")]
