@@ -351,10 +351,12 @@ impl KeyHasher {
         let mut state = self.constants.start(field, bytes.len());
         for chunk in bytes.chunks(4 * group::GROUP) {
             let mut words = [0; group::GROUP];
-            for (word, part) in words.iter_mut().zip(chunk.chunks(4)) {
-                let mut padded = [0; 4];
-                padded[..part.len()].copy_from_slice(part);
-                *word = u32::from_le_bytes(padded);
+            let (whole, rest) = chunk.as_chunks::<4>();
+            for (word, part) in words.iter_mut().zip(whole) {
+                *word = u32::from_le_bytes(*part);
+            }
+            for (place, byte) in rest.iter().enumerate() {
+                words[whole.len()] |= u32::from(*byte) << (8 * place);
             }
             state = self.way.chained(&self.constants, state, &words);
         }
