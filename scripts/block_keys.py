@@ -28,7 +28,7 @@ def split_mix(v):
     return v ^ (v >> 31)
 
 
-def name_hash(text):
+def label_hash(text):
     a, b = 0x2D358DCCAA6C78A5, 0x8BB84B93962EACC9
     data = text.encode("utf-8")
     state = fold(len(data) ^ a, b)
@@ -42,9 +42,11 @@ class Keys:
     """The constants of a seed, and what is computed with them."""
 
     def __init__(self, seed):
-        high, low = seed >> 64, seed & MASK
-        self.s = low ^ split_mix(high ^ 0x686F6D696E672F31)
-        self.k = [self.next() for _ in range(8)]
+        self.low, self.high = seed & MASK, seed >> 64 ^ 0x686F6D696E672F32
+        self.a = [half for _ in range(8) for half in self.halves()]
+        self.b = [half for _ in range(8) for half in self.halves()]
+        self.white = [self.next(), self.next()]
+        self.names = [self.next() for _ in range(4)]
         self.group_step = self.next() | 1
         self.step = self.next() | 1
         self.root = self.next()
@@ -52,29 +54,42 @@ class Keys:
         self.seed_id = fold(x, y ^ self.step)
 
     def next(self):
-        self.s = self.s + 0x9E3779B97F4A7C15 & MASK
-        return split_mix(self.s)
+        self.low = self.low + 0x9E3779B97F4A7C15 & MASK
+        self.high = self.high + 0x9E3779B97F4A7C15 & MASK
+        return split_mix(self.low ^ split_mix(self.high))
 
-    def absorb(self, context, field, name):
-        return fold(context ^ self.k[6] ^ field, name_hash(name) ^ self.k[7]) if name else context
+    def halves(self):
+        both = self.next()
+        return both & 0xFFFFFFFF, both >> 32
 
-    def absorb_media(self, context, identifier, offset):
-        named = fold(context ^ self.k[6] ^ 3, name_hash(identifier) ^ self.k[7])
-        return fold(named ^ self.k[5], (offset & MASK) ^ self.k[6])
+    def absorb(self, context, value):
+        return fold(context ^ self.names[0], value ^ self.names[1])
+
+    def absorb_offset(self, context, offset):
+        return fold(context ^ self.names[2], (offset & MASK) ^ self.names[3])
+
+    def name(self, field, text):
+        data = text.encode("utf-8")
+        words = [int.from_bytes(data[start : start + 4], "little") for start in range(0, len(data), 4)]
+        return self.chain(field, len(data), words)
+
+    def sum(self, white, added, t):
+        x = [token + constant & 0xFFFFFFFF for token, constant in zip(t, added)]
+        return white + sum(x[i] * x[i + 1] for i in range(0, 16, 2)) & MASK
 
     def group(self, t):
-        words = [t[i] | t[i + 1] << 32 for i in range(0, 16, 2)]
-        white = [word ^ k for word, k in zip(words, self.k)]
-        p = [fold(white[i], white[i + 1]) for i in range(0, 8, 2)]
-        return (p[0] ^ p[1]) + (p[2] ^ p[3]) & MASK
+        return fold(self.sum(self.white[0], self.a, t), self.sum(self.white[1], self.b, t))
+
+    def chain(self, context, count, numbers):
+        state = context ^ (count * self.group_step & MASK)
+        for start in range(0, len(numbers), 16):
+            group = numbers[start : start + 16]
+            group = group + [0] * (16 - len(group))
+            state = rotl(state * self.group_step & MASK, 32) + self.group(group) & MASK
+        return state
 
     def content(self, context, tokens):
-        state = context ^ (len(tokens) * self.group_step & MASK)
-        for start in range(0, len(tokens), 16):
-            group = tokens[start : start + 16]
-            group = group + [0] * (16 - len(group))
-            state = (state * self.group_step & MASK) ^ self.group(group)
-        return state
+        return self.chain(context, len(tokens), tokens)
 
     def child(self, parent, content):
         return rotl(parent * self.step & MASK, 32) ^ content
@@ -83,12 +98,15 @@ class Keys:
         """The content hashes and the keys of a prompt's full blocks. `media`: (identifier, start, length), by start."""
         contents, keys = [], []
         for first in range(0, len(tokens) - n - ahead + 1, n):
-            context = self.absorb(0, 1, adapter)
-            if first == 0:
-                context = self.absorb(context, 2, salt)
+            context = 0
+            if adapter:
+                context = self.absorb(context, self.name(1, adapter))
+            if salt and first == 0:
+                context = self.absorb(context, self.name(2, salt))
             for identifier, start, length in media:
                 if start < first + n and start + length > first:
-                    context = self.absorb_media(context, identifier, start - first)
+                    context = self.absorb(context, self.name(3, identifier))
+                    context = self.absorb_offset(context, start - first)
             contents.append(self.content(context, tokens[first : first + n + ahead]))
             keys.append(self.child(keys[-1] if keys else self.root, contents[-1]))
         return contents, keys
@@ -125,7 +143,7 @@ def computed(line):
     name = lambda field: "" if fields[field] == "-" else fields[field]
     hexadecimal = lambda numbers: ",".join(f"{number:016x}" for number in numbers) or "-"
     if kind == "bytes":
-        fields["hash"] = hexadecimal([name_hash(name("text"))])
+        fields["hash"] = hexadecimal([label_hash(name("text"))])
     elif kind == "seed":
         keys = Keys(int(fields["seed"], 16))
         fields["root"], fields["id"] = hexadecimal([keys.root]), hexadecimal([keys.seed_id])

@@ -3,7 +3,7 @@
 //! because the translation of its address is not a memory access of its own. Where there are no huge pages nothing
 //! changes but that.
 //!
-//! [`prefetch`] asks for memory that will be needed soon. This is the one file of the crate with `unsafe` code.
+//! [`prefetch`] and [`prefetch_early`] ask for memory that will be needed. This is the one file of the crate with `unsafe` code.
 //!
 //! A chunk is made a little at a time ([`Reserve`]), because clearing two mebibytes takes longer than anybody should wait.
 //!
@@ -255,10 +255,26 @@ pub(crate) fn prefetch<T>(place: &T) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
 }
 
+/// The same for what is needed a good while later: into the second cache only, which can wait for more lines at once
+/// than the first.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[expect(unsafe_code, reason = "an instruction that reads nothing and cannot fail")]
+pub(crate) fn prefetch_early<T>(place: &T) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(place).cast()) };
+}
+
 /// Elsewhere memory is waited for.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub(crate) fn prefetch<T>(_place: &T) {}
+
+/// The same.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn prefetch_early<T>(_place: &T) {}
 
 impl std::fmt::Debug for Chunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -17,7 +17,7 @@ use homing_domain::{BlockKey, KeyHasher, Prompt, Tier};
 
 use crate::answer::Answer;
 use crate::blocks::key_word;
-use crate::chunk::prefetch;
+use crate::chunk::{prefetch, prefetch_early};
 use crate::heap::Directory;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, UNUSED};
 use crate::sets::SlotSet;
@@ -37,7 +37,7 @@ const FEW: usize = 256;
 
 /// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
 pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
-    hasher.keys_asking(prompt, keys, prefetch);
+    hasher.keys_asking(prompt, keys, prefetch_early);
 }
 
 /// What the writer and the readers share.

@@ -13,15 +13,29 @@
 //! [`KeyHasher::keys`], which queries use, equals [`KeyHasher::content`] and [`KeyHasher::child`] block by block, which
 //! events use.
 //!
-//! Cost: one 64 x 64 bit multiplication per four tokens, none of which waits for another, one per sixteen tokens, and
-//! one per block that waits for the block before; see `bench -- hash`. With a secret
-//! [`HashSeed`] every constant below is unknown to clients, which makes crafted collisions impractical; this is no
-//! cryptographic hash. "Exact" everywhere in this project means up to collisions of these 64 bits.
+//! Cost: one product of 32 bits per token, four or more at a time where the processor can, none of which waits for
+//! another; two of 64 bits per sixteen tokens; and one per block that waits for the block before; see `bench -- hash`.
+//! With a secret [`HashSeed`] every constant below is unknown to clients, which makes crafted collisions impractical; this
+//! is no cryptographic hash. "Exact" everywhere in this project means up to collisions of these 64 bits.
+//!
+//! `group.rs` says how sixteen tokens become a number, `blocks.rs` how numbers become content hashes and keys, `vector.rs`
+//! and `way.rs` with which instructions.
+
+mod blocks;
+mod group;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+mod way;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::fleet::{AdapterName, CacheSalt};
 use crate::units::{BlockSize, Blocks, Tokens};
+
+use blocks::{BlockConstants, Run};
+use group::{GroupConstants, fold};
+use way::Way;
 
 /// What is in a block, without what comes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,19 +70,20 @@ impl fmt::Debug for HashSeed {
     }
 }
 
-/// The name of an image, a sound or another thing that stands for tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MediaId(u64);
+/// The name of an image, a sound or another thing that stands for tokens. Kept as it is spelled: what shortens names must
+/// know the seed, so that nobody can choose two that are taken for one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MediaId(Arc<str>);
 
 impl MediaId {
     /// The identifier as the engine spells it.
     pub fn new(identifier: &str) -> Self {
-        Self(hash_bytes(identifier.as_bytes()))
+        Self(identifier.into())
     }
 }
 
 /// Where multimodal content lies in a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
     /// What it is.
     pub id: MediaId,
@@ -144,35 +159,44 @@ pub struct Extras<'a> {
 /// Makes keys. Cheap to copy; all copies made from one seed agree.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHasher {
-    /// Constants that whiten words before they are multiplied, one for each word of a group of tokens.
-    lanes: [u64; 8],
-    /// The odd multiplier between groups of tokens in a block.
-    group_step: u64,
-    /// The odd multiplier between blocks.
-    step: u64,
+    constants: BlockConstants,
+    /// What whitens a context and what it absorbs, before they are multiplied: a name, then a place.
+    names: [[u64; 2]; 2],
     root: BlockKey,
     id: u64,
+    way: Way,
 }
 
 impl KeyHasher {
     /// The hasher of a seed.
     pub fn new(seed: HashSeed) -> Self {
-        let mut state = (seed.0 as u64) ^ split_mix(((seed.0 >> 64) as u64) ^ 0x686f_6d69_6e67_2f31);
+        let (mut low, mut high) = (seed.0 as u64, ((seed.0 >> 64) as u64) ^ 0x686f_6d69_6e67_2f32);
         let mut next = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            split_mix(state)
+            low = low.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            high = high.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            split_mix(low ^ split_mix(high))
         };
-        let lanes = std::array::from_fn(|_| next());
+        let mut added = [[0; group::GROUP]; 2];
+        for pair in added.as_flattened_mut().as_chunks_mut::<2>().0 {
+            let both = next();
+            *pair = [both as u32, (both >> 32) as u32];
+        }
+        let white = [next(), next()];
+        let names = [[next(), next()], [next(), next()]];
         let group_step = next() | 1;
         let step = next() | 1;
         let root = BlockKey(next());
         let id = fold(next(), next() ^ step);
         Self {
-            lanes,
-            group_step,
-            step,
+            constants: BlockConstants {
+                group: GroupConstants { added, white },
+                group_step,
+                step,
+            },
+            names,
             root,
             id,
+            way: Way::best(),
         }
     }
 
@@ -186,17 +210,16 @@ impl KeyHasher {
         self.root
     }
 
-    /// The key of the block with `content` after `parent`. A product carries differences towards its high bits only;
-    /// turned by half, the next one carries them on.
+    /// The key of the block with `content` after `parent`.
     #[inline]
     pub const fn child(&self, parent: BlockKey, content: ContentHash) -> BlockKey {
-        BlockKey(parent.0.wrapping_mul(self.step).rotate_left(32) ^ content.0)
+        BlockKey(self.constants.inherited(parent) ^ content.0)
     }
 
     /// The content of the block `key` whose parent is `parent`: the inverse of [`KeyHasher::child`].
     #[inline]
     pub const fn content_of(&self, parent: BlockKey, key: BlockKey) -> ContentHash {
-        ContentHash(parent.0.wrapping_mul(self.step).rotate_left(32) ^ key.0)
+        ContentHash(self.constants.inherited(parent) ^ key.0)
     }
 
     /// The content hash of one block. `tokens` are those it covers: one more than its own with
@@ -227,12 +250,17 @@ impl KeyHasher {
             let parent = self.child(self.root, self.tokens_in(first, head));
             let start = keys.len();
             keys.resize(start + blocks, parent);
-            let keys = &mut keys[start + 1..];
+            let run = Run {
+                context: every,
+                parent,
+                tokens: rest,
+                keys: &mut keys[start + 1..],
+            };
             match size {
-                16 => self.chain::<16>(every, parent, rest, keys, soon),
-                32 => self.chain::<32>(every, parent, rest, keys, soon),
-                64 => self.chain::<64>(every, parent, rest, keys, soon),
-                _ => self.chain_any(every, parent, rest.chunks_exact(size), keys),
+                16 => self.way.chain::<1, 2>(&self.constants, run, soon),
+                32 => self.way.chain::<1, 1>(&self.constants, run, soon),
+                64 => self.way.chain::<2, 1>(&self.constants, run, soon),
+                _ => self.chain_any(run, size),
             }
         } else {
             keys.reserve(blocks);
@@ -240,51 +268,14 @@ impl KeyHasher {
         }
     }
 
-    /// The same as [`KeyHasher::chain_any`] for a size that the compiler knows. Not inlined: a loop this tight wants all
-    /// registers.
-    #[inline(never)]
-    fn chain<const SIZE: usize>(
-        &self,
-        context: u64,
-        mut parent: BlockKey,
-        tokens: &[u32],
-        keys: &mut [BlockKey],
-        soon: impl Fn(&u32),
-    ) {
-        let (blocks, _) = tokens.as_chunks::<SIZE>();
-        let ahead = (LINES_AHEAD * TOKENS_PER_LINE / SIZE).min(blocks.len());
-        let (near, later) = blocks.split_at(ahead);
-        let (with, without) = keys.split_at_mut(later.len().min(keys.len()));
-        for block in near {
-            block
-                .as_chunks::<TOKENS_PER_LINE>()
-                .0
-                .iter()
-                .for_each(|line| soon(&line[0]));
-        }
-        for ((key, block), later) in with.iter_mut().zip(blocks).zip(later) {
-            later
-                .as_chunks::<TOKENS_PER_LINE>()
-                .0
-                .iter()
-                .for_each(|line| soon(&line[0]));
-            parent = self.child(parent, self.tokens_in(context, block));
-            *key = parent;
-        }
-        for (key, block) in without.iter_mut().zip(&blocks[later.len()..]) {
-            parent = self.child(parent, self.tokens_in(context, block));
-            *key = parent;
-        }
-    }
-
-    fn chain_any<'t>(
-        &self,
-        context: u64,
-        mut parent: BlockKey,
-        blocks: impl Iterator<Item = &'t [u32]>,
-        keys: &mut [BlockKey],
-    ) {
-        for (key, block) in keys.iter_mut().zip(blocks) {
+    fn chain_any(&self, run: Run<'_>, size: usize) {
+        let Run {
+            context,
+            mut parent,
+            tokens,
+            keys,
+        } = run;
+        for (key, block) in keys.iter_mut().zip(tokens.chunks_exact(size)) {
             parent = self.child(parent, self.tokens_in(context, block));
             *key = parent;
         }
@@ -311,7 +302,7 @@ impl KeyHasher {
                 .take_while(|m| u64::from(m.start.0) < (start + size) as u64)
             {
                 if end_of(thing) > start as u64 {
-                    context = self.with_media(context, &[(thing.id, i64::from(thing.start.0) - start_signed)]);
+                    context = self.with_medium(context, &thing.id, i64::from(thing.start.0) - start_signed);
                 }
             }
             parent = self.child(parent, self.tokens_in(context, &prompt.tokens[start..start + covered]));
@@ -320,90 +311,69 @@ impl KeyHasher {
     }
 
     fn with_adapter(&self, adapter: Option<&AdapterName>) -> u64 {
-        self.absorb(0, FIELD_ADAPTER, adapter.map_or("", |a| a.as_str()))
+        self.with_name(0, FIELD_ADAPTER, adapter.map_or("", |a| a.as_str()))
     }
 
     fn with_salt(&self, context: u64, salt: Option<&CacheSalt>) -> u64 {
-        self.absorb(context, FIELD_SALT, salt.map_or("", |s| s.as_str()))
+        self.with_name(context, FIELD_SALT, salt.map_or("", |s| s.as_str()))
+    }
+
+    /// An empty name is none.
+    fn with_name(&self, context: u64, field: u64, name: &str) -> u64 {
+        if name.is_empty() {
+            return context;
+        }
+        absorb(&self.names[0], context, self.name(field, name))
     }
 
     fn with_media(&self, context: u64, media: &[(MediaId, i64)]) -> u64 {
-        media.iter().fold(context, |context, (id, start)| {
-            let named = fold(context ^ self.lanes[6] ^ FIELD_MEDIA, id.0 ^ self.lanes[7]);
-            fold(named ^ self.lanes[5], start.cast_unsigned() ^ self.lanes[6])
-        })
+        media
+            .iter()
+            .fold(context, |context, (id, start)| self.with_medium(context, id, *start))
     }
 
-    fn absorb(&self, context: u64, field: u64, text: &str) -> u64 {
-        if text.is_empty() {
-            return context;
-        }
-        fold(
-            context ^ self.lanes[6] ^ field,
-            hash_bytes(text.as_bytes()) ^ self.lanes[7],
-        )
+    fn with_medium(&self, context: u64, id: &MediaId, start: i64) -> u64 {
+        let name = self.name(FIELD_MEDIA, &id.0);
+        let named = absorb(&self.names[0], context, name);
+        absorb(&self.names[1], named, start.cast_unsigned())
     }
 
-    /// The covered tokens are taken in groups of sixteen; the last is padded with zeros, and the number of tokens is
-    /// part of where it starts, so that padding is never taken for tokens.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "for a size that is known nothing of its loops is left"
-    )]
+    #[inline]
     fn tokens_in(&self, context: u64, tokens: &[u32]) -> ContentHash {
-        let start = context ^ (tokens.len() as u64).wrapping_mul(self.group_step);
-        let (groups, rest) = tokens.as_chunks::<GROUP>();
-        let mut state = start;
-        for group in groups {
-            state = state.wrapping_mul(self.group_step) ^ self.group(group);
-        }
-        if !rest.is_empty() {
-            let mut group = [0; GROUP];
-            group[..rest.len()].copy_from_slice(rest);
-            state = state.wrapping_mul(self.group_step) ^ self.group(&group);
-        }
-        ContentHash(state)
+        let start = self.constants.start(context, tokens.len());
+        ContentHash(self.way.chained(&self.constants, start, tokens))
     }
 
-    /// Four products of two words each. Each word has a constant of its own, so that the order of words matters.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a call would cost as much as its content")]
-    fn group(&self, tokens: &[u32; GROUP]) -> u64 {
-        let part = |index: usize| {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|offset| tokens[4 * index + offset]);
-            fold(
-                word(a, b) ^ self.lanes[2 * index],
-                word(c, d) ^ self.lanes[2 * index + 1],
-            )
-        };
-        (part(0) ^ part(1)).wrapping_add(part(2) ^ part(3))
+    /// A name as a number: its bytes, four at a time, are hashed like tokens, with how many they are as the number of
+    /// tokens.
+    fn name(&self, field: u64, name: &str) -> u64 {
+        let bytes = name.as_bytes();
+        let mut state = self.constants.start(field, bytes.len());
+        for chunk in bytes.chunks(4 * group::GROUP) {
+            let mut words = [0; group::GROUP];
+            let (whole, rest) = chunk.as_chunks::<4>();
+            for (word, part) in words.iter_mut().zip(whole) {
+                *word = u32::from_le_bytes(*part);
+            }
+            for (place, byte) in rest.iter().enumerate() {
+                words[whole.len()] |= u32::from(*byte) << (8 * place);
+            }
+            state = self.way.chained(&self.constants, state, &words);
+        }
+        state
     }
 }
 
-/// Tokens that are hashed together.
-const GROUP: usize = 16;
-/// Tokens in a cache line, and how many lines before their turn they are told of.
-const TOKENS_PER_LINE: usize = 16;
-const LINES_AHEAD: usize = 32;
 const FIELD_ADAPTER: u64 = 1;
 const FIELD_SALT: u64 = 2;
 const FIELD_MEDIA: u64 = 3;
 
+fn absorb(white: &[u64; 2], context: u64, value: u64) -> u64 {
+    fold(context ^ white[0], value ^ white[1])
+}
+
 fn end_of(media: &Media) -> u64 {
     u64::from(media.start.0) + u64::from(media.length.0)
-}
-
-#[inline]
-fn word(low: u32, high: u32) -> u64 {
-    u64::from(low) | (u64::from(high) << 32)
-}
-
-/// Both halves of a 128-bit product, folded together.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product as u64) ^ ((product >> 64) as u64)
 }
 
 const fn split_mix(value: u64) -> u64 {
@@ -412,8 +382,8 @@ const fn split_mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A 64-bit hash of a name. Not keyed: names are absorbed through keyed constants afterwards, and labels mean something
-/// only within their rank.
+/// A 64-bit hash of a label. Not keyed, because labels mean something only within their rank. Never of what is in a key:
+/// anyone can craft two texts with the same.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     const A: u64 = 0x2d35_8dcc_aa6c_78a5;
     const B: u64 = 0x8bb8_4b93_962e_acc9;
@@ -475,11 +445,11 @@ mod tests {
         }];
         let moved = [Media {
             start: Tokens(21),
-            ..image[0]
+            ..image[0].clone()
         }];
         let other = [Media {
             id: MediaId::new("dog"),
-            ..image[0]
+            ..image[0].clone()
         }];
         let base = keys_of(&plain);
         let variants = [
@@ -567,7 +537,7 @@ mod tests {
         let hasher = hasher();
         let mut parent = hasher.root();
         for (block, start) in [(0, Some(10)), (1, Some(-6)), (2, Some(-22)), (3, None)] {
-            let media: Vec<(MediaId, i64)> = start.map(|s| (image[0].id, s)).into_iter().collect();
+            let media: Vec<(MediaId, i64)> = start.map(|s| (image[0].id.clone(), s)).into_iter().collect();
             parent = hasher.child(
                 parent,
                 hasher.content(
@@ -615,11 +585,89 @@ mod tests {
             assert_eq!(keys, keys_of(&prompt));
             // The first block is read at once.
             let expected: Vec<u32> = (block..block * blocks).step_by(16).collect();
-            assert_eq!(told.into_inner(), expected, "{blocks} blocks of {block}");
+            let mut told = told.into_inner();
+            told.sort_unstable();
+            assert_eq!(told, expected, "{blocks} blocks of {block}");
+        }
+    }
+
+    /// Hashers of a seed, one for each way to compute.
+    fn hashers(seed: u128) -> Vec<KeyHasher> {
+        let hasher = KeyHasher::new(HashSeed::new(seed));
+        let with = |way| KeyHasher { way, ..hasher };
+        Way::all().into_iter().map(with).collect()
+    }
+
+    #[test]
+    fn names_that_differ_in_trailing_zeros_only_are_told_apart() {
+        let hasher = hasher();
+        let mut seen = Vec::new();
+        for length in 0..140 {
+            let name = hasher.name(FIELD_MEDIA, &"\0".repeat(length));
+            assert!(!seen.contains(&name), "length {length}");
+            seen.push(name);
+        }
+    }
+
+    #[test]
+    fn tokens_in_another_order_have_another_number() {
+        let hasher = hasher();
+        let tokens: Vec<u32> = (100..116).collect();
+        let of = |tokens: &[u32]| hasher.content(tokens, &Extras::default());
+        for one in 0..16 {
+            for other in 0..one {
+                let mut exchanged = tokens.clone();
+                exchanged.swap(one, other);
+                assert_ne!(of(&exchanged), of(&tokens), "{one} and {other}");
+            }
         }
     }
 
     proptest! {
+        #[test]
+        fn every_way_gives_the_same_content(
+            seed: u128,
+            tokens in prop::collection::vec(any::<u32>(), 200),
+            adapter in prop::option::of("[a-c]{0,70}"),
+            salt in prop::option::of("[a-c]{0,70}"),
+            media in prop::collection::vec(("[a-c]{0,70}", any::<i64>()), 0..3),
+        ) {
+            let (adapter, salt) = (adapter.map(AdapterName::new), salt.map(CacheSalt::new));
+            let media: Vec<_> = media.iter().map(|(id, start)| (MediaId::new(id), *start)).collect();
+            let extras = Extras { adapter: adapter.as_ref(), salt: salt.as_ref(), media: &media };
+            let hashers = hashers(seed);
+            for length in 0..=200 {
+                let contents: Vec<_> = hashers.iter().map(|hasher| hasher.content(&tokens[..length], &extras)).collect();
+                prop_assert!(contents.iter().all(|content| content == &contents[0]), "{} tokens: {:x?}", length, contents);
+            }
+        }
+
+        #[test]
+        fn every_way_gives_the_same_keys(
+            seed: u128,
+            tokens in prop::collection::vec(any::<u32>(), 0..2000),
+            block in prop_oneof![1_u32..40, Just(16), Just(32), Just(64)],
+            ahead: bool,
+            place in prop::option::of((0_u32..2000, 1_u32..100)),
+        ) {
+            let media: Vec<_> = place
+                .map(|(start, length)| Media { id: MediaId::new("cat"), start: Tokens(start), length: Tokens(length) })
+                .into_iter()
+                .collect();
+            let prompt = Prompt {
+                window: if ahead { Window::OneTokenAhead } else { Window::Plain },
+                media: &media,
+                ..Prompt::text(&tokens, size(block))
+            };
+            let of = |hasher: &KeyHasher| {
+                let mut keys = Vec::new();
+                hasher.keys(&prompt, &mut keys);
+                keys
+            };
+            let keys: Vec<_> = hashers(seed).iter().map(of).collect();
+            prop_assert!(keys.iter().all(|other| other == &keys[0]));
+        }
+
         #[test]
         fn content_comes_back_out_of_a_key(seed: u128, parent: u64, content: u64) {
             let hasher = KeyHasher::new(HashSeed::new(seed));
