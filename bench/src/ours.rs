@@ -6,6 +6,7 @@ use homing_domain::{
     BlockKey, BlockSize, ContentHash, HashSeed, KeyHasher, Label, Prompt, RankId, Removed, Stored, StoredBlock, Tier,
 };
 use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot, keys_of};
+use homing_keeper::SpareMaker;
 use std::time::Instant;
 
 use crate::catalog::{BLOCK_TOKENS, Catalog, Labels};
@@ -20,6 +21,8 @@ const EVENTS_PER_MAINTENANCE: usize = 64;
 /// Its writing side.
 pub struct Ours {
     index: Homing,
+    /// Makes memory beside the writer, as in production.
+    spares: SpareMaker,
     slots: Vec<Slot>,
     hasher: KeyHasher,
 }
@@ -46,7 +49,13 @@ impl Ours {
                 slot.expect("a new rank of an empty index has a slot")
             })
             .collect();
-        Self { index, slots, hasher }
+        let spares = SpareMaker::start(&index).expect("a thread can be started");
+        Self {
+            index,
+            spares,
+            slots,
+            hasher,
+        }
     }
 
     fn one(&mut self, event: &Event) {
@@ -57,7 +66,9 @@ impl Ours {
     }
 
     fn maintain(&mut self) -> bool {
-        self.index.maintain(MAINTENANCE).is_pending()
+        let pending = self.index.maintain(MAINTENANCE);
+        self.spares.tend();
+        pending.is_pending()
     }
 }
 

@@ -7,10 +7,13 @@
 //! **Invariant:** where a key lies does not depend on how much room there is: readers, who look at keys only, need not
 //! read the header. Labels are the writer's.
 
+use crate::chunk::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Blocks of a group.
 const GROUP: usize = 8;
+/// So many blocks ahead their labels are asked for where they are compared.
+const ASKED: usize = 8 * GROUP;
 
 /// Words of an extent with room for so many blocks.
 pub(crate) const fn words_of(room: usize) -> u32 {
@@ -64,6 +67,52 @@ impl<'a> Blocks<'a> {
     #[inline]
     pub(crate) fn label(self, offset: usize) -> u64 {
         self.label_word(offset).load(Ordering::Relaxed)
+    }
+
+    /// How many of these labels are those of the blocks from `start` on and before `end`, in order.
+    #[inline]
+    pub(crate) fn count_labels(self, start: usize, end: usize, labels: impl Iterator<Item = u64>) -> usize {
+        let mut labels = labels;
+        let mut offset = start;
+        while offset < end {
+            let stop = ((offset | (GROUP - 1)) + 1).min(end);
+            self.ask_for_label(offset + ASKED);
+            let word = key_word(offset) + distance(offset, self.room);
+            for stored in &self.words[word..word + stop - offset] {
+                match labels.next() {
+                    Some(label) if label == stored.load(Ordering::Relaxed) => offset += 1,
+                    _ => return offset - start,
+                }
+            }
+        }
+        offset - start
+    }
+
+    /// How many of these labels are those of the blocks before `end`, from the last to the first.
+    #[inline]
+    pub(crate) fn count_labels_down(self, end: usize, labels: impl Iterator<Item = u64>) -> usize {
+        let mut labels = labels;
+        let mut offset = end;
+        while offset > 0 {
+            let stop = (offset - 1) & !(GROUP - 1);
+            self.ask_for_label(stop.saturating_sub(ASKED));
+            let word = key_word(stop) + distance(stop, self.room);
+            for stored in self.words[word..word + offset - stop].iter().rev() {
+                match labels.next() {
+                    Some(label) if label == stored.load(Ordering::Relaxed) => offset -= 1,
+                    _ => return end - offset,
+                }
+            }
+        }
+        end
+    }
+
+    /// Asks for the label of a block, if there is one.
+    #[inline]
+    fn ask_for_label(self, offset: usize) {
+        if let Some(word) = self.words.get(key_word(offset) + GROUP) {
+            prefetch(word);
+        }
     }
 
     /// Writes keys and labels from `start` on.
@@ -137,6 +186,41 @@ mod tests {
                 let copy = Blocks::new(&other, words_of(from + 3));
                 blocks.copy_to(copy, count);
                 assert_has(copy, count);
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_counted_as_far_as_they_are_the_same() {
+        for room in 1..40 {
+            let words = words(words_of(room) as usize);
+            let blocks = Blocks::new(&words, words_of(room));
+            blocks.put(0, (0..room).map(block));
+            let label = |offset: usize| block(offset).1;
+            for start in 0..room {
+                for wrong in start..=room {
+                    let named = |offset| if offset == wrong { 7 } else { label(offset) };
+                    assert_eq!(
+                        blocks.count_labels(start, room, (start..room + 3).map(named)),
+                        wrong - start
+                    );
+                    assert_eq!(
+                        blocks.count_labels(start, wrong, (start..room).map(label)),
+                        wrong - start
+                    );
+                    assert_eq!(
+                        blocks.count_labels(start, room, (start..wrong).map(label)),
+                        wrong - start
+                    );
+                    // The block at `start` is called otherwise, if it is one of them.
+                    let named = |offset| if offset == start { 7 } else { label(offset) };
+                    let same = if start < wrong { wrong - start - 1 } else { wrong };
+                    assert_eq!(blocks.count_labels_down(wrong, (0..wrong).rev().map(named)), same);
+                    assert_eq!(
+                        blocks.count_labels_down(wrong, (start..wrong).rev().map(label)),
+                        wrong - start
+                    );
+                }
             }
         }
     }

@@ -5,7 +5,8 @@
 //!
 //! [`prefetch`] and [`prefetch_early`] ask for memory that will be needed. This is the one file of the crate with `unsafe` code.
 //!
-//! A chunk is made a little at a time ([`Reserve`]), because clearing two mebibytes takes longer than anybody should wait.
+//! A chunk is made a little at a time ([`Spare`]), or beside the writer (see `spares.rs`), because clearing two mebibytes
+//! takes longer than anybody should wait.
 //!
 //! **Invariant:** `words` points to `len` initialised `AtomicU64`s, allocated with `layout(len)` and owned
 //! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
@@ -32,56 +33,6 @@ pub(crate) struct Chunk {
     words: Vec<AtomicU64>,
 }
 
-/// The next chunk, made ready before it is needed.
-#[derive(Debug, Default)]
-pub(crate) enum Reserve {
-    #[default]
-    Empty,
-    /// In the making.
-    Spare(Spare),
-    /// Used before, with whatever was in it.
-    Used(Chunk),
-}
-
-impl Reserve {
-    /// Does a little of the work of making a chunk.
-    pub(crate) fn prepare(&mut self) {
-        match self {
-            Self::Empty => *self = Self::Spare(Spare::new()),
-            Self::Spare(spare) => spare.clear_more(),
-            Self::Used(_) => {}
-        }
-    }
-
-    /// Keeps a chunk that is not needed any more for the next time.
-    pub(crate) fn keep(&mut self, chunk: Chunk) {
-        *self = Self::Used(chunk);
-    }
-
-    /// A chunk, with whatever work is left done now: of zeros, unless one was kept.
-    pub(crate) fn take(&mut self) -> Chunk {
-        match std::mem::take(self) {
-            Self::Empty => Spare::new().into_chunk(),
-            Self::Spare(spare) => spare.into_chunk(),
-            Self::Used(chunk) => chunk,
-        }
-    }
-
-    /// Gives up what was made ready.
-    pub(crate) fn release(&mut self) {
-        *self = Self::Empty;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Empty)
-    }
-
-    /// How many chunks are kept or in the making.
-    pub(crate) fn len(&self) -> usize {
-        usize::from(!self.is_empty())
-    }
-}
-
 /// A chunk in the making: only a part of it is cleared.
 #[cfg(any(shuttle, loom))]
 #[derive(Debug)]
@@ -89,13 +40,13 @@ pub(crate) struct Spare;
 
 #[cfg(any(shuttle, loom))]
 impl Spare {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self
     }
 
-    fn clear_more(&mut self) {}
+    pub(crate) fn clear_more(&mut self) {}
 
-    fn into_chunk(self) -> Chunk {
+    pub(crate) fn into_chunk(self) -> Chunk {
         Chunk::small(CHUNK_WORDS)
     }
 }
@@ -174,7 +125,7 @@ mod aligned {
     }
 
     impl Spare {
-        pub(super) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             // SAFETY: the layout has a size above zero.
             let Some(start) = NonNull::new(unsafe { alloc(LAYOUT) }) else {
                 handle_alloc_error(LAYOUT)
@@ -183,14 +134,14 @@ mod aligned {
             Self { start, cleared: 0 }
         }
 
-        pub(super) fn clear_more(&mut self) {
+        pub(crate) fn clear_more(&mut self) {
             let count = PORTION.min(BYTES - self.cleared);
             // SAFETY: the range lies within the allocation, which nobody else knows of.
             unsafe { self.start.as_ptr().add(self.cleared).write_bytes(0, count) };
             self.cleared += count;
         }
 
-        pub(super) fn into_chunk(mut self) -> Chunk {
+        pub(crate) fn into_chunk(mut self) -> Chunk {
             while self.cleared < BYTES {
                 self.clear_more();
             }
@@ -289,11 +240,9 @@ mod tests {
 
     #[test]
     fn a_chunk_starts_empty_and_keeps_what_is_written() {
-        let mut reserve = Reserve::default();
-        reserve.prepare();
-        reserve.prepare();
-        assert_eq!(reserve.len(), 1);
-        let chunk = reserve.take();
+        let mut spare = Spare::new();
+        spare.clear_more();
+        let chunk = spare.into_chunk();
         assert_eq!(chunk.len(), CHUNK_WORDS);
         assert!(chunk.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         chunk[CHUNK_WORDS - 1].store(7, Ordering::Relaxed);

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
+use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::spares::Reserve;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Emptied chunks that are kept for a while; more go back to the system at once.
@@ -114,14 +115,15 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    pub(crate) fn new() -> Self {
+    /// With the first chunk, and the place where further ones come from.
+    pub(crate) fn new(reserve: Reserve) -> Self {
         let mut heap = Self {
             parts: Vec::new(),
             head: 0,
             victim: None,
             live: 0,
             used: 0,
-            reserve: Reserve::default(),
+            reserve,
             emptied: Vec::new(),
             changed: true,
         };
@@ -366,7 +368,7 @@ mod tests {
 
     #[test]
     fn space_that_was_given_back_comes_back() {
-        let mut heap = Heap::new();
+        let mut heap = Heap::new(Reserve::default());
         let extents: Vec<Addr> = (0..3000).map(|owner| heap.alloc(Kind::Blocks, 1000, owner)).collect();
         assert!(!heap.is_sparse());
         let before = heap.reserved_words();
@@ -390,7 +392,7 @@ mod tests {
 
     #[test]
     fn an_extent_grows_into_what_is_free_behind_it_and_no_further() {
-        let mut heap = Heap::new();
+        let mut heap = Heap::new(Reserve::default());
         let first = heap.alloc(Kind::Blocks, 100, 1);
         assert!(heap.extend(first, 150), "nothing follows yet");
         let second = heap.alloc(Kind::Blocks, 50, 2);

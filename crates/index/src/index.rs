@@ -13,6 +13,7 @@ use crate::heap::Heap;
 use crate::lookup::{Reader, Shared};
 use crate::record::{RunId, Runs};
 use crate::slots::{Slot, SlotState, Slots, View};
+use crate::spares::{Reserve, Spares, Stock};
 use crate::sync::{AtomicU64, Ordering, Published, fence};
 use crate::table::Table;
 use crate::write::Kind;
@@ -137,6 +138,8 @@ pub struct Index {
     pub(crate) first_keys: Table,
     /// From a label to the run and the offset of a block that has it as the run's own label.
     pub(crate) labels: Table,
+    /// Chunks for log, records and labels that somebody beside the writer makes. Lives on while one holds a handle.
+    pub(crate) stock: Arc<Stock>,
     /// Labels that several blocks have as their run's own: different ranks call different blocks so.
     pub(crate) ambiguous: FxHashSet<Label>,
     pub(crate) slots: Slots,
@@ -164,7 +167,9 @@ impl Index {
             max_ranks: config.max_ranks.clamp(1, IndexConfig::MAX_RANKS),
             ..config
         };
-        let (mut heap, mut runs, mut first_keys) = (Heap::new(), Runs::new(), Table::of_readers());
+        let stock = Arc::new(Stock::default());
+        let reserve = || Reserve::of(&stock);
+        let (mut heap, mut runs, mut first_keys) = (Heap::new(reserve()), Runs::new(reserve()), Table::of_readers());
         let mut slots = Slots::new(config.max_ranks);
         (heap.changed, runs.changed, first_keys.changed, slots.changed) = (false, false, false, false);
         let view = View {
@@ -184,7 +189,8 @@ impl Index {
             heap,
             runs,
             first_keys,
-            labels: Table::of_writer(),
+            labels: Table::of_writer(reserve()),
+            stock,
             ambiguous: FxHashSet::default(),
             slots,
             blocks: 0,
@@ -205,6 +211,11 @@ impl Index {
         Reader {
             shared: self.shared.clone(),
         }
+    }
+
+    /// For whoever makes chunks beside the writer. As long as one holds it, the writer counts on that.
+    pub fn spares(&self) -> Spares {
+        Spares::of(&self.stock)
     }
 
     /// A rank joins, empty and live.
@@ -405,7 +416,8 @@ impl Index {
                 .sum::<u64>()
         };
         let slots: u64 = self.slots.occupied().map(|index| details(self.slots.info(index))).sum();
-        self.heap.reserved_words() * 8 + self.runs.bytes() + self.first_keys.bytes() + self.labels.bytes() + slots
+        let tables = self.first_keys.bytes() + self.labels.bytes();
+        self.heap.reserved_words() * 8 + self.runs.bytes() + tables + self.stock.bytes() + slots
     }
 
     fn take_slot(&mut self, rank: RankId, copies: Copies, state: SlotState) -> Result<Slot, IndexError> {

@@ -49,6 +49,7 @@ mod segment;
 mod sets;
 mod sites;
 mod slots;
+mod spares;
 mod sync;
 mod table;
 #[cfg(any(test, feature = "testing"))]
@@ -64,4 +65,5 @@ pub use heat::Heat;
 pub use index::{Applied, Index, IndexError, Pending, RankStats, RemoveOutcome, Stats, StoreOutcome};
 pub use lookup::{Reader, keys_of};
 pub use slots::Slot;
+pub use spares::Spares;
 pub use write::list::Listing;

@@ -14,9 +14,10 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk, Reserve, prefetch};
+use crate::chunk::{CHUNK_WORDS, Chunk, prefetch};
 use crate::heap::Addr;
 use crate::sets::SlotSet;
+use crate::spares::Reserve;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Number of a run. 0 is none.
@@ -256,11 +257,12 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    pub(crate) fn new() -> Self {
+    /// With room for the first runs, and the place where more comes from.
+    pub(crate) fn new(reserve: Reserve) -> Self {
         let mut runs = Self {
             parts: Vec::new(),
             live: 0,
-            reserve: Reserve::default(),
+            reserve,
             changed: true,
         };
         runs.open();
@@ -347,6 +349,13 @@ impl Runs {
         record_in(&self.parts[run as usize / PER_CHUNK].chunk, run).expect("every part has all its records")
     }
 
+    /// Asks for what is known of a run.
+    #[inline]
+    pub(crate) fn prefetch(&self, run: RunId) {
+        self.record(run).prefetch();
+        prefetch(self.meta(run));
+    }
+
     #[inline]
     pub(crate) fn meta(&self, run: RunId) -> &RunMeta {
         &self.parts[run as usize / PER_CHUNK].meta[run as usize % PER_CHUNK]
@@ -392,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_reader_notices_a_write() {
-        let mut runs = Runs::new();
+        let mut runs = Runs::new(Reserve::default());
         let run = runs.take().unwrap();
         let record = runs.record(run);
         assert_eq!(record.version() % 2, 1);
@@ -412,7 +421,7 @@ mod tests {
 
     #[test]
     fn versions_grow_over_uses_of_a_record() {
-        let mut runs = Runs::new();
+        let mut runs = Runs::new(Reserve::default());
         let run = runs.take().unwrap();
         runs.record(run).end();
         let version = runs.record(run).version();

@@ -18,8 +18,17 @@ const BUCKETS: usize = 2;
 /// Slots of a bucket.
 const WIDTH: usize = 7;
 pub(crate) const SLOTS: usize = BUCKETS * WIDTH;
-/// A segment that holds more is split.
-pub(crate) const SPLIT_ABOVE: u64 = (SLOTS * 85 / 100) as u64;
+/// How many entries a segment holds before it is split: between 65 and 80 of a hundred that have room, differently for each
+/// number. Entries are spread evenly, so if it were the same for all, all would be split at nearly the same time, many of
+/// them within one event.
+pub(crate) const fn split_above(number: u32) -> u32 {
+    // The scenes under the schedule explorer count on when a segment is split.
+    const PERCENT: (usize, usize) = if cfg!(any(shuttle, loom)) { (85, 85) } else { (65, 80) };
+    const LEAST: u32 = (SLOTS * PERCENT.0 / 100) as u32;
+    const MOST: u32 = (SLOTS * PERCENT.1 / 100) as u32;
+    // Numbers that follow each other lie far apart.
+    LEAST + (number.wrapping_mul(0x9e37_79b9) >> 16) % (MOST - LEAST + 1)
+}
 /// One that holds so many is split at once, whatever that takes.
 pub(crate) const MUST_SPLIT: u64 = (SLOTS * 95 / 100) as u64;
 /// Two halves that together hold less are joined.
@@ -73,7 +82,17 @@ impl Way {
         }
     }
 
+    /// The way of an entry, from its control byte and its slot.
+    fn back(control: u64, slot: u64) -> Self {
+        Self {
+            home: Self::home_of(slot),
+            control,
+            upper: slot & !VALUE_MASK,
+        }
+    }
+
     /// The home bucket of an entry that is in a slot.
+    #[inline]
     fn home_of(slot: u64) -> usize {
         (slot >> VALUE_BITS) as usize % (1 << HOME_BITS) % BUCKETS
     }
@@ -202,59 +221,94 @@ impl Segment {
     }
 }
 
-/// New segments under construction, which nobody else sees yet.
-pub(crate) struct Filling<'a> {
-    to: [&'a Segment; 2],
-    used: [u64; 2],
-    /// Entries whose home bucket was full. They are put in when all others have a place.
-    displaced: Vec<(usize, Way, u64)>,
+/// Puts the entries of a full segment into two others that nobody else sees yet, whatever was in those: each into the one
+/// that this bit of the hash says, counted from the top. Returns how many entries each of them has.
+///
+/// A line is copied as it is, and the control words say whose each slot is. Only what is not in its home bucket is put in
+/// anew, when all others have their places.
+pub(crate) fn split(full: &Segment, halves: [&Segment; 2], bit: u32) -> [u64; 2] {
+    let mut used = [0; 2];
+    let mut displaced = Vec::with_capacity(SLOTS / 4);
+    for index in 0..BUCKETS {
+        let line = Line::of(full.bucket(index));
+        let (mut high, mut away) = (0, 0);
+        for (place, slot) in line.slots.into_iter().enumerate() {
+            high |= (slot >> (63 - bit) & 1) << (8 * place);
+            away |= u64::from(Way::home_of(slot) != index) << (8 * place);
+        }
+        let taken = (line.control & TOPS) >> 7;
+        let (high, away) = (high & taken, away & taken);
+        let low = taken & !high;
+        for (half, (segment, mine)) in halves.into_iter().zip([low, high]).enumerate() {
+            used[half] += u64::from(mine.count_ones());
+            line.put(segment.bucket(index), (mine & !away) * 0xff);
+        }
+        line.each(away, |control, slot| displaced.push((control, slot)));
+    }
+    for (control, slot) in displaced {
+        let half = halves[(slot >> (63 - bit)) as usize & 1];
+        half.insert(Way::back(control, slot), slot & VALUE_MASK);
+    }
+    used
 }
 
-impl<'a> Filling<'a> {
-    pub(crate) fn new(to: [&'a Segment; 2]) -> Self {
+/// Puts the entries of two segments into another that nobody else sees yet, whatever was in it. Returns how many they are.
+pub(crate) fn join(halves: [&Segment; 2], joined: &Segment) -> u64 {
+    let mut used = 0;
+    let mut displaced = Vec::new();
+    for index in 0..BUCKETS {
+        joined.bucket(index)[0].store(0, Ordering::Relaxed);
+        for half in halves {
+            let line = Line::of(half.bucket(index));
+            line.each((line.control & TOPS) >> 7, |control, slot| {
+                used += 1;
+                let (bucket, way) = (joined.bucket(index), Way::back(control, slot));
+                let control = bucket[0].load(Ordering::Relaxed);
+                if way.home == index && free(control) != 0 {
+                    put(bucket, control, way, slot & VALUE_MASK);
+                } else {
+                    displaced.push((way, slot));
+                }
+            });
+        }
+    }
+    for (way, slot) in displaced {
+        joined.insert(way, slot & VALUE_MASK);
+    }
+    used
+}
+
+/// A bucket, read once.
+struct Line {
+    control: u64,
+    slots: [u64; WIDTH],
+}
+
+impl Line {
+    #[inline]
+    fn of(bucket: &Bucket) -> Self {
         Self {
-            to,
-            used: [0; 2],
-            displaced: Vec::new(),
+            control: bucket[0].load(Ordering::Relaxed),
+            slots: std::array::from_fn(|place| bucket[1 + place].load(Ordering::Relaxed)),
         }
     }
 
-    /// Takes all entries of a segment over, each into the one of the two that the given bit of the hash says, counted
-    /// from the top; all into the first if there is none.
-    pub(crate) fn take(&mut self, from: &Segment, bit: Option<u32>) {
-        for bucket in (0..BUCKETS).map(|index| from.bucket(index)) {
-            let control = bucket[0].load(Ordering::Relaxed);
-            for place in 0..WIDTH {
-                let byte = control >> (8 * place) & 0xff;
-                if byte == 0 {
-                    continue;
-                }
-                let slot = bucket[1 + place].load(Ordering::Relaxed);
-                let half = bit.map_or(0, |bit| (slot >> (63 - bit)) as usize & 1);
-                let way = Way {
-                    home: Way::home_of(slot),
-                    control: byte,
-                    upper: slot & !VALUE_MASK,
-                };
-                self.used[half] += 1;
-                let to = self.to[half].bucket(way.home);
-                let word = to[0].load(Ordering::Relaxed);
-                if free(word) == 0 {
-                    self.displaced.push((half, way, slot & VALUE_MASK));
-                    continue;
-                }
-                let place = first(free(word));
-                to[1 + place].store(slot, Ordering::Relaxed);
-                to[0].store(word | byte << (8 * place), Ordering::Relaxed);
-            }
+    /// Writes it to another bucket, with those control bytes that the mask has and nothing that passed.
+    #[inline]
+    fn put(&self, bucket: &Bucket, mask: u64) {
+        bucket[0].store(self.control & mask, Ordering::Relaxed);
+        for (word, slot) in bucket[1..].iter().zip(self.slots) {
+            word.store(slot, Ordering::Relaxed);
         }
     }
 
-    /// How many entries the two have.
-    pub(crate) fn finish(self) -> [u64; 2] {
-        for (half, way, value) in self.displaced {
-            self.to[half].insert(way, value);
+    /// Control byte and slot of those whose bytes have a bit.
+    #[inline]
+    fn each(&self, mut bytes: u64, mut act: impl FnMut(u64, u64)) {
+        while bytes != 0 {
+            let place = first(bytes);
+            bytes &= bytes - 1;
+            act(self.control >> (8 * place) & 0xff, self.slots[place]);
         }
-        self.used
     }
 }

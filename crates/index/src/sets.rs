@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         #[test]
         fn equals_a_set(steps in prop::collection::vec((any::<bool>(), prop_oneof![0_usize..70, 0_usize..400]), 0..80)) {
-            let mut heap = Heap::new();
+            let mut heap = Heap::new(crate::spares::Reserve::default());
             let mut set = SlotSet::EMPTY;
             let mut model = BTreeSet::new();
             let alive = [u64::MAX; 8];

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk, Reserve};
+use crate::chunk::{CHUNK_WORDS, Chunk};
 use crate::segment::SEGMENT_WORDS;
-use crate::sync::{AtomicU64, Ordering};
+use crate::spares::Reserve;
+use crate::sync::AtomicU64;
 
 /// Sites of a chunk.
 const PER_CHUNK: usize = CHUNK_WORDS / SEGMENT_WORDS;
@@ -55,16 +56,16 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
-    pub(crate) fn new(sharing: Sharing) -> Self {
+    pub(crate) fn new(sharing: Sharing, reserve: Reserve) -> Self {
         Self {
             sharing,
             on_their_own: 0,
             parts: Vec::new(),
-            reserve: Reserve::default(),
+            reserve,
         }
     }
 
-    /// Room for a segment, all zeros.
+    /// Room for a segment: of zeros the first time, else with whatever was there.
     pub(crate) fn take(&mut self) -> Site {
         if self.sharing == Sharing::Readers || self.on_their_own < FEW && self.parts.is_empty() {
             self.on_their_own += 1;
@@ -83,9 +84,6 @@ impl Sites {
             start: (index * SEGMENT_WORDS) as u32,
             number: (number * PER_CHUNK + index) as u32 + 1,
         };
-        for word in site.words() {
-            word.store(0, Ordering::Relaxed);
-        }
         // The next chunk is made ready while this one fills.
         if number + 1 == self.parts.len() && self.parts[number].free.len() < PER_CHUNK / 2 {
             self.reserve.prepare();

@@ -1,15 +1,24 @@
 //! Which atomics are these? The standard ones, or those of the schedule explorer when tests are built for it
 //! (`RUSTFLAGS="--cfg shuttle"`), or those of the model of weak memory (`--cfg loom`). Nothing else in this crate names
-//! an atomic type.
+//! an atomic type or a lock.
 
 #[cfg(not(any(shuttle, loom)))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering, fence},
+};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering, fence},
+};
 
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use shuttle::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering, fence},
+};
 
 use std::sync::Arc;
 
@@ -36,12 +45,12 @@ impl<T> Published<T> {
 /// The same under the schedule explorer, which does not know `arc-swap`.
 #[cfg(shuttle)]
 #[derive(Debug)]
-pub(crate) struct Published<T>(shuttle::sync::Mutex<Arc<T>>);
+pub(crate) struct Published<T>(Mutex<Arc<T>>);
 
 #[cfg(shuttle)]
 impl<T> Published<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Self(shuttle::sync::Mutex::new(value))
+        Self(Mutex::new(value))
     }
 
     pub(crate) fn load(&self) -> Arc<T> {

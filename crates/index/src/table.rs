@@ -10,17 +10,35 @@
 //! **Invariant:** a segment that left the directory is not written any more. So a reader may miss only what came after it
 //! began to look, or what a directory newer than its own has; the epoch that it checks at the end tells it of the latter.
 
-use crate::chunk::prefetch;
-use crate::segment::{Filling, JOIN_BELOW, MAX_DEPTH, MUST_SPLIT, SLOTS, SPLIT_ABOVE, Segment, VALUE_MASK, Way};
+use crate::chunk::{prefetch, prefetch_early};
+use crate::segment::{JOIN_BELOW, MAX_DEPTH, MUST_SPLIT, SLOTS, Segment, VALUE_MASK, Way, join, split, split_above};
 use crate::sites::{Sharing, Sites};
+use crate::spares::Reserve;
 use crate::sync::Ordering;
 
 /// What the writer notes about a segment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Note {
     /// How many bits of the hash its entries have in common.
     depth: u32,
+    /// It is split when it holds so many.
+    limit: u32,
     used: u64,
+}
+
+impl Note {
+    fn new(number: u32, depth: u32) -> Self {
+        Self {
+            depth,
+            limit: split_above(number),
+            used: 0,
+        }
+    }
+
+    #[inline]
+    fn is_full(self) -> bool {
+        self.used >= u64::from(self.limit)
+    }
 }
 
 /// Places of a directory that are handled at a time: all at once takes longer than anybody should wait.
@@ -88,13 +106,13 @@ impl Snapshot {
 
 impl Table {
     /// A table that only the writer looks at: its segments lie together, in chunks of which parts are used again.
-    pub(crate) fn of_writer() -> Self {
-        Self::with(Sites::new(Sharing::WriterOnly))
+    pub(crate) fn of_writer(reserve: Reserve) -> Self {
+        Self::with(Sites::new(Sharing::WriterOnly, reserve))
     }
 
     /// A table that readers have snapshots of: the memory of a segment lives as long as one of them.
     pub(crate) fn of_readers() -> Self {
-        Self::with(Sites::new(Sharing::Readers))
+        Self::with(Sites::new(Sharing::Readers, Reserve::default()))
     }
 
     fn with(mut sites: Sites) -> Self {
@@ -105,7 +123,7 @@ impl Table {
         Self {
             depth: 0,
             directory: vec![first],
-            notes: vec![Note::default()],
+            notes: vec![Note::new(0, 0)],
             spare: Vec::new(),
             sites,
             entries: 0,
@@ -148,7 +166,7 @@ impl Table {
     /// Asks for the home bucket of a hash, so that it is near when it is needed.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(self.segment(hash).bucket(Way::of(hash).home));
+        prefetch_early(self.segment(hash).bucket(Way::of(hash).home));
     }
 
     /// Adds a value.
@@ -156,7 +174,7 @@ impl Table {
     pub(crate) fn insert(&mut self, hash: u64, value: u64) {
         debug_assert!(value <= VALUE_MASK);
         let mut note = self.segment(hash).number as usize;
-        while self.notes[note].used >= SPLIT_ABOVE && self.notes[note].depth < MAX_DEPTH && self.may_split(note) {
+        while self.notes[note].is_full() && self.notes[note].depth < MAX_DEPTH && self.may_split(note) {
             self.split(directory_index(hash, self.depth));
             note = self.segment(hash).number as usize;
         }
@@ -170,7 +188,7 @@ impl Table {
     pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, is_alike: impl FnMut(u64) -> bool) -> bool {
         let (segment, way) = (&self.directory[directory_index(hash, self.depth)], Way::of(hash));
         let note = &mut self.notes[segment.number as usize];
-        if note.used < SPLIT_ABOVE && segment.insert_alone(way, value) {
+        if !note.is_full() && segment.insert_alone(way, value) {
             note.used += 1;
             self.entries += 1;
             return false;
@@ -229,7 +247,7 @@ impl Table {
             };
             return true;
         }
-        let Note { depth, used } = self.notes[self.directory[self.hand].number as usize];
+        let Note { depth, used, .. } = self.notes[self.directory[self.hand].number as usize];
         let span = 1_usize << (self.depth - depth);
         let start = self.hand / span * span;
         self.hand = start + span;
@@ -271,9 +289,10 @@ impl Table {
         self.sites.bytes() + (places * size_of::<Segment>()) as u64
     }
 
+    /// A segment with whatever was in it.
     fn add_segment(&mut self, depth: u32) -> Segment {
-        let note = Note { depth, used: 0 };
         let number = self.spare.pop().unwrap_or(self.notes.len() as u32);
+        let note = Note::new(number, depth);
         if number as usize == self.notes.len() {
             self.notes.push(note);
         } else {
@@ -294,7 +313,7 @@ impl Table {
     /// takes a few more entries meanwhile.
     #[cold]
     fn may_split(&mut self, note: usize) -> bool {
-        let Note { depth, used } = self.notes[note];
+        let Note { depth, used, .. } = self.notes[note];
         while depth == self.depth {
             let doubled = self.double_some();
             if !doubled && used < MUST_SPLIT {
@@ -394,9 +413,7 @@ impl Table {
         let full = self.directory[index].clone();
         let depth = self.notes[full.number as usize].depth;
         let (low, high) = (self.add_segment(depth + 1), self.add_segment(depth + 1));
-        let mut filling = Filling::new([&low, &high]);
-        filling.take(&full, Some(depth));
-        let used = filling.finish();
+        let used = split(&full, [&low, &high], depth);
         self.notes[low.number as usize].used = used[0];
         self.notes[high.number as usize].used = used[1];
         let span = 1 << (self.depth - depth - 1);
@@ -411,10 +428,7 @@ impl Table {
     fn join(&mut self, start: usize, span: usize) {
         let (low, high) = (self.directory[start].clone(), self.directory[start + span].clone());
         let joined = self.add_segment(self.notes[low.number as usize].depth - 1);
-        let mut filling = Filling::new([&joined, &joined]);
-        filling.take(&low, None);
-        filling.take(&high, None);
-        self.notes[joined.number as usize].used = filling.finish()[0];
+        self.notes[joined.number as usize].used = join([&low, &high], &joined);
         self.assign(start, 2 * span, &joined);
         self.drop_segment(&low);
         self.drop_segment(&high);
@@ -470,7 +484,7 @@ mod tests {
     #[test]
     fn grows_and_shrinks_without_losing_anything() {
         const MANY: u64 = 20_000;
-        let mut table = Table::of_writer();
+        let mut table = Table::of_writer(Reserve::default());
         let mut between = (0, 0);
         for value in 1..=MANY {
             table.insert(spread(value), value);
@@ -506,7 +520,7 @@ mod tests {
     /// Segments are split and joined while a directory is in the making.
     #[test]
     fn a_directory_in_the_making_is_kept_up_to_date() {
-        let mut table = Table::of_writer();
+        let mut table = Table::of_writer(Reserve::default());
         let mut seen = (false, false);
         for value in 1..=40_000 {
             table.insert(spread(value), value);
@@ -540,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_crowd_in_one_bucket_is_found_and_leaves_no_trace() {
-        let mut table = Table::of_writer();
+        let mut table = Table::of_writer(Reserve::default());
         for value in 1..=300 {
             table.insert(7, value);
         }
@@ -555,7 +569,7 @@ mod tests {
         fn equals_a_set(steps in prop::collection::vec((any::<bool>(), 1_u64..60), 0..400)) {
             // Few homes, so that buckets run over.
             let crowded = |value: u64| (value % 3) << 24 | value << 58;
-            let mut table = Table::of_writer();
+            let mut table = Table::of_writer(Reserve::default());
             let mut model = BTreeSet::new();
             for (insert, value) in steps {
                 if insert && model.insert(value) {

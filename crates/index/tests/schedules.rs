@@ -61,6 +61,15 @@ struct Scene {
     before: Vec<Act>,
     meanwhile: Vec<Act>,
     queries: Vec<&'static str>,
+    memory: Memory,
+}
+
+/// Who makes chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    ByWriter,
+    /// A thread of its own, so often at most.
+    Beside(usize),
 }
 
 impl Scene {
@@ -71,6 +80,7 @@ impl Scene {
             before: before.to_vec(),
             meanwhile: meanwhile.to_vec(),
             queries: queries.to_vec(),
+            memory: Memory::ByWriter,
         }
     }
 }
@@ -269,6 +279,8 @@ struct Tally {
     unsettled: AtomicUsize,
     /// Answers of a lookup during which at least one event began or ended.
     overlapping: AtomicUsize,
+    /// Chunks made beside the writer.
+    made: AtomicUsize,
     wrong: Mutex<Option<String>>,
     /// After how many events an answer was right.
     moments: Mutex<BTreeSet<usize>>,
@@ -321,6 +333,8 @@ fn depths(answer: &Answer) -> Depths {
 /// Plays a scene once, under whichever schedule.
 fn play(scene: &Arc<Scene>, truths: &Arc<Truths>, tally: &Arc<Tally>, readers: usize, bug: Option<Bug>) {
     let mut writer = Writer::new(scene, bug);
+    // While a handle is there the writer asks for its chunks, also for those of the beginning.
+    let spares = (scene.memory != Memory::ByWriter).then(|| writer.index.spares());
     scene.before.iter().for_each(|act| writer.play(act));
     let progress = Arc::new(Progress::default());
     let wrong = if bug.is_some() { Wrong::IsNoted } else { Wrong::Panics };
@@ -331,6 +345,12 @@ fn play(scene: &Arc<Scene>, truths: &Arc<Truths>, tally: &Arc<Tally>, readers: u
             shuttle::thread::spawn(move || look(&scene, &truths, &reader, &progress, &tally, wrong))
         })
         .collect();
+    let maker = spares.map(|spares| {
+        let Memory::Beside(chunks) = scene.memory else {
+            unreachable!("only then is there a handle")
+        };
+        shuttle::thread::spawn(move || (0..chunks).filter(|_| spares.make()).count())
+    });
     for (number, act) in scene.meanwhile.iter().enumerate() {
         progress.begun.store(number + 1, Ordering::Relaxed);
         writer.play(act);
@@ -338,6 +358,9 @@ fn play(scene: &Arc<Scene>, truths: &Arc<Truths>, tally: &Arc<Tally>, readers: u
     }
     for thread in threads {
         thread.join().unwrap();
+    }
+    if let Some(maker) = maker {
+        tally.made.fetch_add(maker.join().unwrap(), Ordering::Relaxed);
     }
     if bug.is_none() {
         writer.index.verify().unwrap();
@@ -390,6 +413,9 @@ fn check(name: &str, scene: &Scene) {
         unsettled < settled && count(&tally.overlapping) > 0,
         "the schedules show nothing"
     );
+    if scene.memory != Memory::ByWriter {
+        assert!(count(&tally.made) > 0, "no chunk was wanted");
+    }
 }
 
 macro_rules! scenes {
@@ -577,6 +603,16 @@ scenes! {
         meanwhile.extend(["I", "J", "K", "L", "M", "N", "O"].map(|path| Store(2, path)));
         meanwhile.extend([Clear(1), Settle, Store(1, "abx")]);
         Scene::new(&before, &meanwhile, &["abxy", "O"])
+    }
+
+    /// The same chunks of the heap, made by a thread beside the writer: in time, too late, or while one is taken.
+    fn chunks_are_made_beside_the_writer() -> Scene {
+        Scene { memory: Memory::Beside(6), ..the_heap_is_compacted() }
+    }
+
+    /// And those of records, and of tables.
+    fn chunks_of_records_are_made_beside_the_writer() -> Scene {
+        Scene { memory: Memory::Beside(6), ..a_chunk_of_records_is_opened_again() }
     }
 
     /// A rank is emptied and filled again; its old slot is swept while the new one is in use.

@@ -18,6 +18,7 @@ use crate::board::{Board, Standing, Standings};
 use crate::clock::Clock;
 use crate::lane::{Lanes, Parcel};
 use crate::source::{Ear, Source, Trouble};
+use crate::spares::SpareMaker;
 use crate::tally::Tally;
 use crate::writer::{Hooks, Order, Writer};
 
@@ -123,7 +124,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the writer's thread. Sockets are served by `runtime`.
+    /// Starts the writer's thread, and the one that makes memory for it. Sockets are served by `runtime`.
     pub fn start(config: KeeperConfig, lanes: &Lanes, runtime: Handle, metrics: Arc<Metrics>) -> std::io::Result<Self> {
         let feed = Feed::new(config.feed, Index::new(config.index));
         let feed = match config.hooks.notice {
@@ -131,6 +132,7 @@ impl Keeper {
             None => feed,
         };
         let reader = feed.reader();
+        let spares = SpareMaker::start(feed.index())?;
         let board = Board::default();
         let standings = board.standings();
         let writer = Writer {
@@ -144,6 +146,7 @@ impl Keeper {
             sources: HashMap::new(),
             asked: HashMap::new(),
             board,
+            spares,
         };
         let (orders, taken) = mpsc::channel(ORDERS);
         let timers = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -9,8 +9,8 @@
 //! - a [`Source`] listens to one rank and answers questions about it; [`EngineSource`] does so over an engine's own
 //!   sockets, [`AgentSource`] over the HTTP of an agent, [`PollSource`] by asking again and again;
 //! - [`Lanes`] are threads that decode and hash. All that is said of a rank goes through the same one, in order;
-//! - a [`Keeper`] has one thread, the only one that writes to its index; a [`Still`] is an index that was kept once and is
-//!   rebuilt from what its keeper recorded.
+//! - a [`Keeper`] has one thread, the only one that writes to its index, and beside it a [`SpareMaker`] that makes memory
+//!   ready for it; a [`Still`] is an index that was kept once and is rebuilt from what its keeper recorded.
 //!
 //! **Invariant:** every queue is bounded. A live batch that finds its lane full is dropped, the feed is told so, and the
 //! rank is repaired; answers and everything else wait for room.
@@ -27,6 +27,7 @@ mod keeper;
 mod lane;
 mod poll;
 mod source;
+mod spares;
 mod still;
 mod tally;
 mod writer;
@@ -40,5 +41,6 @@ pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};
 pub use source::{Ear, Joining, Source, Speech, Voice};
+pub use spares::SpareMaker;
 pub use still::Still;
 pub use writer::{Hooks, NoticeHook, RecordHook, TickHook, Told};

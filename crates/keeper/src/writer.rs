@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::keeper::{Snapshot, View};
 use crate::lane::Lanes;
 use crate::source::{Source, Trouble, Voice};
+use crate::spares::SpareMaker;
 use crate::tally::Tally;
 
 /// How often the feed is told that time passed.
@@ -90,6 +91,7 @@ pub(crate) struct Writer {
     pub(crate) sources: HashMap<RankId, (Arc<dyn Source>, Trouble)>,
     pub(crate) asked: HashMap<AskId, AbortHandle>,
     pub(crate) board: Board,
+    pub(crate) spares: SpareMaker,
 }
 
 impl Writer {
@@ -190,6 +192,7 @@ impl Writer {
         let now_ms = self.clock.now_ms();
         self.record(now_ms, Told::Maintain(work));
         self.feed.maintain(work);
+        self.spares.tend();
     }
 
     fn record(&mut self, now_ms: u64, told: Told<'_>) {

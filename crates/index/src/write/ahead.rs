@@ -1,8 +1,12 @@
-//! Which buckets of the table of labels will be needed soon? The table is accessed at random, and far away: buckets are
-//! asked for some labels before their turn, so that nobody waits for them.
+//! What will be needed soon? The table of labels is accessed at random, and far away: buckets are asked for some labels
+//! before their turn, so that nobody waits for them.
 
 use homing_domain::Label;
 
+use super::Place;
+use crate::blocks::key_word;
+use crate::chunk::prefetch;
+use crate::index::Index;
 use crate::slots::label_hash;
 use crate::table::Table;
 
@@ -38,3 +42,23 @@ impl Ahead {
         hash
     }
 }
+
+impl Index {
+    /// Asks for the block that a label probably names and for those before it, where engines go on: its bucket, then what is
+    /// known of the run, then keys and labels. Each waits for the one before it, and brings all of its kind at once.
+    pub(crate) fn ask_for(&self, label: Label) {
+        let Some(place) = self.labels.find(label_hash(label), |_| true).map(Place::decode) else {
+            return;
+        };
+        self.runs.prefetch(place.run);
+        let words = self.heap.words(self.runs.record(place.run).blocks());
+        let key = key_word(place.offset as usize);
+        let before = |lines: usize| key.saturating_sub(lines * LINE);
+        for word in [0, key + LINE, key, before(1), before(3)] {
+            words.get(word).into_iter().for_each(prefetch);
+        }
+    }
+}
+
+/// Words of a cache line.
+const LINE: usize = 8;

@@ -20,6 +20,8 @@ const MERGE_LIMIT: usize = 1024;
 impl Index {
     /// Moves extents out of the chunk that is being emptied.
     pub(crate) fn compact_heap(&mut self, work: u32) {
+        // What is moved needs room, too.
+        self.heap.prepare();
         let mut words = work * WORDS_PER_UNIT;
         while words > 0 {
             let Some((addr, header)) = self.heap.next_to_move(256) else {

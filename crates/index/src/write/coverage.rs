@@ -130,20 +130,20 @@ impl Index {
         record.end();
     }
 
-    /// Takes slots out of a run, whatever they hold of it.
-    pub(crate) fn sweep_run(&mut self, run: RunId, gone: &[u64]) {
+    /// Takes slots out of a run, whatever they hold of it. Says whether they held anything.
+    pub(crate) fn sweep_run(&mut self, run: RunId, gone: &[u64]) -> bool {
         let mut fields = self.runs.record(run).fields();
         if fields.shape.flags & HAS_LOWER != 0 {
             let swept: Vec<usize> = self.holders(run).into_iter().map(|(slot, _)| slot).collect();
             for slot in swept.into_iter().filter(|slot| is_in(*slot, gone)) {
                 self.set_cuts(run, slot, [0; Tier::COUNT]);
             }
-            return;
+            return true;
         }
         let levels = self.levels(&fields);
         let meets = |set: SlotSet| set.members(&self.heap).into_iter().any(|slot| is_in(slot, gone));
         if !meets(fields.full) && !levels.iter().any(|(_, set)| meets(*set)) {
-            return;
+            return false;
         }
         self.runs.record(run).begin();
         let mut levels = self.take_levels(run, &mut fields);
@@ -162,6 +162,7 @@ impl Index {
         let record = self.runs.record(run);
         record.put(&fields);
         record.end();
+        true
     }
 
     /// The run becomes longer by what was the run `child`, of which `rest` hold so much, counted from the run's start.

@@ -11,6 +11,9 @@ const MERGES: usize = 4096;
 /// Work that every step of the writer does on the side.
 const ON_THE_SIDE: u32 = 24;
 
+/// Work of taking slots out of a run, beyond looking at it.
+const SWEPT: u32 = 4;
+
 /// How far the housekeeping has come.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
@@ -88,6 +91,7 @@ impl Index {
                 self.heap.relax();
                 self.runs.relax();
                 self.labels.relax();
+                self.stock.relax();
             }
             return Pending::Idle;
         }
@@ -150,7 +154,9 @@ impl Index {
                 continue;
             }
             let before = self.blocks;
-            self.sweep_run(run, &gone);
+            if self.sweep_run(run, &gone) {
+                work = work.saturating_sub(SWEPT);
+            }
             self.trim(run);
             work = work.saturating_sub((before - self.blocks) as u32);
         }

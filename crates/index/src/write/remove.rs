@@ -10,6 +10,9 @@ use crate::index::Index;
 impl Index {
     /// Removes at most [`Index::STEP`] labels. Returns how many named nothing.
     pub(crate) fn remove_step(&mut self, slot: usize, labels: &[Label], (tier, group): (Tier, CacheGroup)) -> u32 {
+        if let Some(label) = labels.first() {
+            self.ask_for(*label);
+        }
         let tier = if planted!(self.config, TierIgnored) {
             Tier::Device
         } else {
@@ -103,28 +106,29 @@ impl Index {
     /// How many of the labels name the blocks beside this one, one after the other: engines remove blocks in order, one
     /// way or the other.
     fn extend_range(&self, slot: usize, place: Place, labels: &[Label]) -> (Stretch, usize) {
-        let mut range = Stretch {
-            run: place.run,
-            from: place.offset,
-            to: place.offset + 1,
-        };
         let (held, cut) = (self.blocks_of(place.run), self.cut(place.run, slot) as usize);
-        let is_at = |offset: usize, label: Label| offset < cut && held.label(offset) == label.get();
-        let mut count = 0;
-        for label in labels {
-            if !self.ambiguous.is_empty() && self.ambiguous.contains(label) {
-                break;
-            }
-            if range.from > 0 && is_at(range.from as usize - 1, *label) {
-                range.from -= 1;
-            } else if is_at(range.to as usize, *label) {
-                range.to += 1;
-            } else {
-                break;
-            }
-            count += 1;
+        let mut rest = labels;
+        if !self.ambiguous.is_empty() {
+            let doubtful = labels.iter().position(|label| self.ambiguous.contains(label));
+            rest = &labels[..doubtful.unwrap_or(labels.len())];
         }
-        (range, count)
+        let (mut from, mut to) = (place.offset as usize, place.offset as usize + 1);
+        loop {
+            let down = held.count_labels_down(from, rest.iter().map(|label| label.get()));
+            rest = &rest[down..];
+            let up = held.count_labels(to, cut, rest.iter().map(|label| label.get()));
+            rest = &rest[up..];
+            (from, to) = (from - down, to + up);
+            if down + up == 0 || rest.is_empty() {
+                break;
+            }
+        }
+        let range = Stretch {
+            run: place.run,
+            from: from as u16,
+            to: to as u16,
+        };
+        (range, to - from - 1)
     }
 
     /// Whether the range is the end of what the slot plainly holds of the run.

@@ -112,10 +112,10 @@ impl Index {
             };
             extends
                 && (info.details.is_empty() || !info.details.contains_key(&stretch.run))
-                && (number >= self.work.known
-                    || (stretch.from as usize..)
-                        .zip(these)
-                        .all(|(offset, block)| held.label(offset) == block.label.get()))
+                && (number >= self.work.known || {
+                    let labels = these.iter().map(|block| block.label.get());
+                    held.count_labels(stretch.from as usize, stretch.to as usize, labels) == these.len()
+                })
         })
     }
 
