@@ -40,8 +40,8 @@ fn who_has_it_is_chosen_until_waiting_there_takes_longer_than_to_load_it() {
         "time",
         &expect![[r#"
             0/0 by time, of 2 eligible
-            > 0/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              1/0          634.01 ms = queue 0.00, space 0.00, sibling 0.00, load 500.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+            > 0/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              1/0          651.96 ms = queue 0.00, space 0.00, sibling 0.00, load 500.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
               excluded: 2 no such adapter
         "#]],
     );
@@ -53,8 +53,8 @@ fn who_has_it_is_chosen_until_waiting_there_takes_longer_than_to_load_it() {
         "time",
         &expect![[r#"
             1/0 by time, of 2 eligible
-            > 1/0          634.01 ms = queue 0.00, space 0.00, sibling 0.00, load 500.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              0/0          943.33 ms = queue 809.32, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+            > 1/0          651.96 ms = queue 0.00, space 0.00, sibling 0.00, load 500.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              0/0          961.28 ms = queue 809.32, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
               excluded: 2 no such adapter
         "#]],
     );

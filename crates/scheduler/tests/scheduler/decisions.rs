@@ -30,9 +30,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             0/0 by time, of 3 eligible
-            > 0/0           80.65 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 29.93; holds 200 blocks (exact)
-              1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+            > 0/0           98.60 ms = queue 24.13, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 47.88; holds 200 blocks (exact)
+              1/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              2/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
         "#]],
     );
     for _ in 0..8 {
@@ -43,9 +43,9 @@ fn a_cached_prefix_is_worth_a_short_queue_but_not_a_long_one() {
         "time",
         &expect![[r#"
             2/0 by time, of 3 eligible
-            > 2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              0/0          889.97 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 29.93; holds 200 blocks (exact)
+            > 2/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              1/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              0/0          907.93 ms = queue 833.46, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 0.00, decode 47.88; holds 200 blocks (exact)
         "#]],
     );
 }
@@ -59,9 +59,9 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             2/0 by time, of 3 eligible
-            > 2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              0/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              1/0          140.42 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks, 250 booked (exact)
+            > 2/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              0/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              1/0          158.38 ms = queue 101.17, space 0.00, sibling 104.08, prefill 6.42, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks, 250 booked (exact)
         "#]],
     );
     world.now = world.now + Millis(80.0);
@@ -70,9 +70,9 @@ fn a_sibling_that_is_booked_counts_as_cache_when_it_will_have_been_computed() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0           60.46 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.42, others 0.03, onboard 0.00, decode 29.93; holds 0 blocks, 250 booked (exact)
-              0/0          134.56 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              2/0          134.56 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 29.93; holds 0 blocks (exact)
+            > 1/0           78.41 ms = queue 21.17, space 0.00, sibling 24.08, prefill 6.42, others 0.03, onboard 0.00, decode 47.88; holds 0 blocks, 250 booked (exact)
+              0/0          152.51 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              2/0          152.51 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.55, onboard 0.00, decode 47.88; holds 0 blocks (exact)
         "#]],
     );
 }
@@ -121,18 +121,18 @@ fn that_a_rank_is_fast_counts_for_what_a_long_prompt_takes_beyond_others() {
     world.book(1, 1_000);
     let ticket = *world.tickets.last().expect("it was booked");
     world.load.end(ticket, End::Cancelled, world.now);
-    // It is less than a hundredth of all that they take.
-    let shortest = world.load.long_from(0.99).expect("there were prompts");
+    // It is more than a thousandth of all that they take, so that all the others are long.
+    let shortest = world.load.long_from(0.999).expect("there were prompts");
     let beyond = 1.0 - shortest.0 / 104.08;
     assert!((0.6..0.9).contains(&beyond), "{beyond}");
     let all = advantage(&world, "time:decode=0:error=0:fair=0");
-    let long = advantage(&world, "time:decode=0:error=0:fair=1000:long=0.99");
+    let long = advantage(&world, "time:decode=0:error=0:fair=1000:long=0.999");
     assert!(
         (long - beyond * all).abs() < 0.01 * all,
         "it is worth {all} ms, of which {long} ms count"
     );
     // Both weights leave something out; what either of them counts does count.
-    let both = advantage(&world, "time:decode=0:error=0:fair=1.6:long=0.99");
+    let both = advantage(&world, "time:decode=0:error=0:fair=1.6:long=0.999");
     assert!((both - long).abs() < 0.01 * all, "{both} ms instead of {long} ms");
     let fair = advantage(&world, "time:decode=0:error=0:fair=1.6:long=0");
     assert!(
@@ -187,9 +187,9 @@ fn lower_tiers_cost_what_loading_costs() {
         "time",
         &expect![[r#"
             0/0 by time, of 3 eligible
-            > 0/0           73.29 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 29.93; holds 200 blocks (exact)
-              2/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              1/0          140.40 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 29.93; holds 200 blocks (exact)
+            > 0/0           91.25 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 16.78, decode 47.88; holds 200 blocks (exact)
+              2/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              1/0          158.36 ms = queue 0.00, space 0.00, sibling 0.00, prefill 26.59, others 0.00, onboard 83.89, decode 47.88; holds 200 blocks (exact)
         "#]],
     );
     check(
@@ -215,8 +215,8 @@ fn a_full_cache_is_waited_for() {
         "time",
         &expect![[r#"
             1/0 by time, of 2 eligible
-            > 1/0          134.01 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 29.93; holds 0 blocks (exact)
-              0/0         8266.71 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 16.52; holds 10 blocks (exact)
+            > 1/0          151.96 ms = queue 0.00, space 0.00, sibling 0.00, prefill 104.08, others 0.00, onboard 0.00, decode 47.88; holds 0 blocks (exact)
+              0/0         8276.62 ms = queue 1.58, space 8200.00, sibling 0.00, prefill 50.20, others 0.00, onboard 0.00, decode 26.43; holds 10 blocks (exact)
         "#]],
     );
 }
@@ -314,9 +314,9 @@ fn labels_that_are_preferred_weigh_and_those_that_repel_do() {
         "time",
         &expect![[r#"
             1/0 by time, of 3 eligible
-            > 1/0           27.55 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
-              2/0           36.86 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
-              0/0           49.33 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 7.48; holds 0 blocks (exact)
+            > 1/0           30.90 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 11.97; holds 0 blocks (exact)
+              2/0           41.35 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 11.97; holds 0 blocks (exact)
+              0/0           55.33 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 0.00, onboard 0.00, decode 11.97; holds 0 blocks (exact)
         "#]],
     );
 }
@@ -332,7 +332,7 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         "time",
         &expect![[r#"
             1/0 by time, of 1 eligible
-            > 1/0           39.79 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 7.48; holds 0 blocks (exact)
+            > 1/0           44.28 ms = queue 0.00, space 0.00, sibling 0.00, prefill 29.38, others 2.93, onboard 0.00, decode 11.97; holds 0 blocks (exact)
               excluded: 1 suspect
         "#]],
     );
@@ -342,7 +342,7 @@ fn a_rank_that_is_stuck_gets_nothing_while_others_can() {
         "time",
         &expect![[r#"
             0/0 by time, of 1 eligible
-            > 0/0           14.50 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 7.48; holds 62 blocks (exact)
+            > 0/0           18.99 ms = queue 0.21, space 0.00, sibling 0.00, prefill 6.19, others 0.62, onboard 0.00, decode 11.97; holds 62 blocks (exact)
               excluded: 1 unhealthy
         "#]],
     );
@@ -603,5 +603,5 @@ fn as_json() {
     let mut world = World::new(2, 1_000);
     world.change(1, |facts| facts.health = Health::Down);
     let decision: Decision = world.decide("time", Draw(1)).unwrap();
-    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":36.8614,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":7.4814}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
+    expect![[r#"{"policy":"time","unit":"ms","eligible":1,"settled":true,"chosen":{"worker":0,"rank":0,"cost":41.3503,"first_token_ms":29.3800,"blocks":[0, 0, 0, 0],"booked_blocks":0,"cache":"exact","terms":{"queue":0.0000,"space":0.0000,"sibling":0.0000,"prefill":29.3800,"others":0.0000,"onboard":0.0000,"decode":11.9703}},"others":[],"excluded":{"unhealthy":1}}"#]].assert_eq(&decision.to_json());
 }
