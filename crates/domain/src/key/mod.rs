@@ -288,21 +288,27 @@ impl KeyHasher {
             Window::OneTokenAhead => size + 1,
         };
         let mut parent = self.root;
-        let mut media = prompt.media;
+        // Each is hashed once, not in every block: a client says how long an identifier is and how many blocks it is in.
+        let named = prompt
+            .media
+            .iter()
+            .map(|thing| (thing, self.name(FIELD_MEDIA, &thing.id.0)));
+        let named: Vec<(&Media, u64)> = named.collect();
+        let mut media = named.as_slice();
         for block in 0..prompt.full_blocks().0 as usize {
             let start = block * size;
             let start_signed = i64::try_from(start).unwrap_or(i64::MAX);
             // What ended before this block will not come again.
-            while media.first().is_some_and(|m| end_of(m) <= start as u64) {
+            while media.first().is_some_and(|(m, _)| end_of(m) <= start as u64) {
                 media = &media[1..];
             }
             let mut context = if block == 0 { first } else { every };
-            for thing in media
+            for (thing, name) in media
                 .iter()
-                .take_while(|m| u64::from(m.start.0) < (start + size) as u64)
+                .take_while(|(m, _)| u64::from(m.start.0) < (start + size) as u64)
             {
                 if end_of(thing) > start as u64 {
-                    context = self.with_medium(context, &thing.id, i64::from(thing.start.0) - start_signed);
+                    context = self.with_medium(context, *name, i64::from(thing.start.0) - start_signed);
                 }
             }
             parent = self.child(parent, self.tokens_in(context, &prompt.tokens[start..start + covered]));
@@ -327,13 +333,12 @@ impl KeyHasher {
     }
 
     fn with_media(&self, context: u64, media: &[(MediaId, i64)]) -> u64 {
-        media
-            .iter()
-            .fold(context, |context, (id, start)| self.with_medium(context, id, *start))
+        media.iter().fold(context, |context, (id, start)| {
+            self.with_medium(context, self.name(FIELD_MEDIA, &id.0), *start)
+        })
     }
 
-    fn with_medium(&self, context: u64, id: &MediaId, start: i64) -> u64 {
-        let name = self.name(FIELD_MEDIA, &id.0);
+    fn with_medium(&self, context: u64, name: u64, start: i64) -> u64 {
         let named = absorb(&self.names[0], context, name);
         absorb(&self.names[1], named, start.cast_unsigned())
     }
