@@ -45,6 +45,7 @@ mod lookup;
 mod orphans;
 mod own_labels;
 mod record;
+mod runs;
 mod segment;
 mod sets;
 mod sites;

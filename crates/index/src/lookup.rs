@@ -32,8 +32,8 @@ const GLANCES: usize = 64;
 /// Keys of a query that are asked for before they are needed.
 const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
-/// Of so many stored keys all lines are asked for before they are searched.
-const FEW: usize = 256;
+/// Of so many stored keys all lines are asked for, and all are compared.
+const WINDOW: usize = 32;
 
 /// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
 pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
@@ -144,7 +144,10 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         if let Some(next) = keys.get(pos + departure).filter(|_| departure > 0) {
             // The path probably leaves here as others did: ask for where it would go on.
             view.first_keys.prefetch(next.0);
-            view.records.get(child).into_iter().for_each(Record::prefetch);
+            let places = view.records.homes(next.0).chain([child]);
+            places
+                .filter_map(|run| view.records.get(run))
+                .for_each(Record::prefetch);
         }
         lower |= fields.shape.flags & HAS_LOWER != 0;
         let matched = matched_blocks(&view.heap, &fields, &keys[pos..])?;
@@ -170,9 +173,11 @@ fn guessed(view: &View, key: u64, guess: u32) -> Option<(u64, Fields)> {
 
 /// The run whose first block has this key, with its fields; noted as visited.
 fn find_run(view: &View, key: u64, guess: u32, answer: &mut Answer) -> Result<Option<(u64, Fields)>, Moved> {
-    if let Some((version, fields)) = guessed(view, key, guess) {
-        answer.scratch.visited.push((guess, version));
-        return Ok(Some((version, fields)));
+    for run in [guess].into_iter().chain(view.records.homes(key)) {
+        if let Some((version, fields)) = guessed(view, key, run) {
+            answer.scratch.visited.push((run, version));
+            return Ok(Some((version, fields)));
+        }
     }
     let mut others_before = 0;
     for _ in 0..GLANCES {
@@ -245,29 +250,20 @@ fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Resul
     if reach < len && same(reach - 1) {
         return Ok(reach);
     }
-    // All that match come first, so the last that matches is searched. Sixteen parts at once, because their loads do
-    // not wait for each other as those of a bisection do; and the lines between are asked for meanwhile.
-    if reach <= FEW {
-        for offset in (0..reach).step_by(KEYS_PER_LINE) {
-            prefetch(&stored[key_word(offset)]);
-            prefetch(&keys[offset]);
-        }
+    // All that match come first, so the last that matches is searched: at sixteen places at once, because their loads do
+    // not wait for each other as those of a bisection do, and then in all that is left between two of them.
+    let (mut low, mut high) = (1, reach);
+    while high - low > WINDOW {
+        let step = (high - low).div_ceil(16).next_multiple_of(WINDOW);
+        let probes = (low..high).skip(step - 1).step_by(step);
+        let matching = probes.map(|offset| usize::from(same(offset))).sum::<usize>();
+        low += matching * step;
+        high = high.min(low + step - 1);
     }
-    let (mut low, mut high) = (0, reach);
-    while high - low > 16 {
-        let step = (high - low).div_ceil(16);
-        let probes = (1..16)
-            .map(|part| low + part * step)
-            .take_while(|offset| *offset < high);
-        let matching = probes.fold((0, 0), |(count, all), offset| {
-            let next = all + 1;
-            (if same(offset) && count == all { next } else { count }, next)
-        });
-        low += matching.0 * step;
-        high = high.min(low + step);
-    }
-    let rest = (low + 1..high).take_while(|offset| same(*offset)).count();
-    Ok(low + 1 + rest)
+    let lines = || (low..high).step_by(KEYS_PER_LINE).chain(high.checked_sub(1));
+    lines().for_each(|offset| prefetch(&stored[key_word(offset)]));
+    lines().for_each(|offset| prefetch(&keys[offset]));
+    Ok(low + (low..high).map(|offset| usize::from(same(offset))).sum::<usize>())
 }
 
 /// Lets those go on who hold all of the matched blocks, and notes how far the others came.

@@ -12,12 +12,9 @@
 //! **Invariant:** versions only grow, over every use of a record. A reader who finds the same even version before and
 //! after has read one state. A slot is in at most one of the sets, and in none if it does not hold the first block.
 
-use std::sync::Arc;
-
-use crate::chunk::{CHUNK_WORDS, Chunk, prefetch};
+use crate::chunk::prefetch;
 use crate::heap::Addr;
 use crate::sets::SlotSet;
-use crate::spares::Reserve;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Number of a run. 0 is none.
@@ -33,13 +30,12 @@ pub(crate) const MAX_RUN: usize = 12;
 /// There are no more runs than this; a run and an offset fit a table's value.
 pub(crate) const MAX_RUNS: usize = 1 << 26;
 
-const RECORD_WORDS: usize = 8;
+pub(crate) const RECORD_WORDS: usize = 8;
 /// The version takes the lowest bits of its word; the top bits are a hint.
 const VERSION_BITS: u32 = 38;
 
 /// The version of a record that was never in use.
 pub(crate) const UNUSED: u64 = 0;
-const PER_CHUNK: usize = CHUNK_WORDS / RECORD_WORDS;
 
 /// Some run follows a block of this one.
 pub(crate) const HAS_CHILDREN: u16 = 1;
@@ -91,7 +87,7 @@ pub(crate) struct Fields {
 
 /// One run's line.
 #[derive(Clone, Copy)]
-pub(crate) struct Record<'a>(&'a [AtomicU64; RECORD_WORDS]);
+pub(crate) struct Record<'a>(pub(crate) &'a [AtomicU64; RECORD_WORDS]);
 
 impl Record<'_> {
     /// The version, before the fields are read.
@@ -150,7 +146,7 @@ impl Record<'_> {
     }
 
     /// A record that was never in use gets an odd version, as one has that is not in use any more.
-    fn claim(self) {
+    pub(crate) fn claim(self) {
         if self.version() == UNUSED {
             self.0[0].store(UNUSED + 1, Ordering::Relaxed);
         }
@@ -190,247 +186,9 @@ impl Record<'_> {
     }
 }
 
-/// The records that exist, as readers see them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RecordDirectory {
-    chunks: Vec<Arc<Chunk>>,
-}
-
-impl RecordDirectory {
-    #[inline]
-    pub(crate) fn get(&self, run: RunId) -> Option<Record<'_>> {
-        record_in(self.chunks.get(run as usize / PER_CHUNK)?, run)
-    }
-}
-
-#[inline]
-fn record_in(chunk: &Chunk, run: RunId) -> Option<Record<'_>> {
-    let (records, _) = chunk.as_chunks::<RECORD_WORDS>();
-    records.get(run as usize % PER_CHUNK).map(Record)
-}
-
-/// What only the writer knows of a run.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "four marks that do not exclude each other")]
-pub(crate) struct RunMeta {
-    /// The run that this one follows, after which of its blocks; 0 at the beginning of a sequence, or if dangling.
-    pub(crate) parent: RunId,
-    /// Runs that follow this one, as a list through their own `next` and `prev`.
-    pub(crate) first_kid: RunId,
-    pub(crate) next: RunId,
-    pub(crate) prev: RunId,
-    /// Blocks before the first of this run.
-    pub(crate) depth: u32,
-    pub(crate) parent_offset: u16,
-    /// At least one more than the highest offset that a child follows.
-    pub(crate) kid_reach: u16,
-    /// Slots with details about this run.
-    pub(crate) details: u16,
-    /// Of those, slots that hold blocks beyond their leading part.
-    pub(crate) beyond: u16,
-    /// The block before this run is not in the index.
-    pub(crate) dangling: bool,
-    /// Written to since the hand of the clock passed.
-    pub(crate) recent: bool,
-    /// In the list of runs to be cut shorter.
-    pub(crate) untrimmed: bool,
-    pub(crate) in_use: bool,
-}
-
-#[derive(Debug)]
-struct Part {
-    chunk: Arc<Chunk>,
-    /// Of the records that were ever in use.
-    meta: Vec<RunMeta>,
-    /// Records that were in use and are not any more.
-    free: Vec<u16>,
-}
-
-/// All runs: the writer's side.
-#[derive(Debug)]
-pub(crate) struct Runs {
-    parts: Vec<Part>,
-    live: usize,
-    reserve: Reserve,
-    /// Set when the directory that readers have is out of date.
-    pub(crate) changed: bool,
-}
-
-impl Runs {
-    /// With room for the first runs, and the place where more comes from.
-    pub(crate) fn new(reserve: Reserve) -> Self {
-        let mut runs = Self {
-            parts: Vec::new(),
-            live: 0,
-            reserve,
-            changed: true,
-        };
-        runs.open();
-        // Run 0 means "none".
-        runs.parts[0].meta.push(RunMeta::default());
-        runs
-    }
-
-    pub(crate) fn directory(&self) -> RecordDirectory {
-        RecordDirectory {
-            chunks: self.parts.iter().map(|part| part.chunk.clone()).collect(),
-        }
-    }
-
-    pub(crate) fn live(&self) -> usize {
-        self.live
-    }
-
-    /// All numbers in use are below this, and those above 0 that are below it have been in use.
-    pub(crate) fn bound(&self) -> RunId {
-        let last = self.parts.len() - 1;
-        (last * PER_CHUNK + self.parts[last].meta.len()) as RunId
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        ((self.parts.len() + self.reserve.len()) * (CHUNK_WORDS * 8 + PER_CHUNK * size_of::<RunMeta>())) as u64
-    }
-
-    /// A record that is not in use, in the lowest part that has one. Its version is odd until it is published.
-    /// `None` when there are as many runs as can be numbered.
-    pub(crate) fn take(&mut self) -> Option<RunId> {
-        let has_room = |part: &Part| !part.free.is_empty() || part.meta.len() < PER_CHUNK;
-        let number = match self.parts.iter().position(has_room) {
-            Some(number) => number,
-            None if self.parts.len() * PER_CHUNK < MAX_RUNS => {
-                self.open();
-                self.parts.len() - 1
-            }
-            None => return None,
-        };
-        let part = &mut self.parts[number];
-        let index = part.free.pop().map_or(part.meta.len(), usize::from);
-        let meta = RunMeta {
-            recent: true,
-            in_use: true,
-            ..RunMeta::default()
-        };
-        if index == part.meta.len() {
-            part.meta.push(meta);
-        } else {
-            part.meta[index] = meta;
-        }
-        let run = (number * PER_CHUNK + index) as RunId;
-        self.record(run).claim();
-        self.live += 1;
-        Some(run)
-    }
-
-    /// Gives up what was made ready: nothing is going on.
-    pub(crate) fn relax(&mut self) {
-        self.reserve.release();
-    }
-
-    /// Does a little of the work of making room for more runs, if it will be needed soon.
-    pub(crate) fn prepare(&mut self) {
-        let last = self.parts.last();
-        if last.is_some_and(|part| part.free.is_empty() && part.meta.len() > PER_CHUNK / 2) {
-            self.reserve.prepare();
-        }
-    }
-
-    /// The record is not in use any more. Its version must have been made odd.
-    pub(crate) fn give_back(&mut self, run: RunId) {
-        debug_assert_eq!(self.record(run).version() % 2, 1);
-        *self.meta_mut(run) = RunMeta::default();
-        self.parts[run as usize / PER_CHUNK]
-            .free
-            .push((run as usize % PER_CHUNK) as u16);
-        self.live -= 1;
-    }
-
-    #[inline]
-    pub(crate) fn record(&self, run: RunId) -> Record<'_> {
-        record_in(&self.parts[run as usize / PER_CHUNK].chunk, run).expect("every part has all its records")
-    }
-
-    /// Asks for what is known of a run.
-    #[inline]
-    pub(crate) fn prefetch(&self, run: RunId) {
-        self.record(run).prefetch();
-        prefetch(self.meta(run));
-    }
-
-    #[inline]
-    pub(crate) fn meta(&self, run: RunId) -> &RunMeta {
-        &self.parts[run as usize / PER_CHUNK].meta[run as usize % PER_CHUNK]
-    }
-
-    #[inline]
-    pub(crate) fn meta_mut(&mut self, run: RunId) -> &mut RunMeta {
-        &mut self.parts[run as usize / PER_CHUNK].meta[run as usize % PER_CHUNK]
-    }
-
-    /// Whether the highest part could be emptied into the others with room to spare.
-    pub(crate) fn is_sparse(&self) -> bool {
-        let rest = self.parts.len().saturating_sub(1) * PER_CHUNK;
-        self.parts.len() > 1 && self.live * 8 < rest * 7
-    }
-
-    /// Some run in the highest part, or `None` after an empty part was dropped.
-    pub(crate) fn highest(&mut self) -> Option<RunId> {
-        let part = self.parts.len() - 1;
-        let found = self.parts[part].meta.iter().position(|meta| meta.in_use);
-        if found.is_none() && part > 0 {
-            self.parts.pop();
-            self.changed = true;
-        }
-        found.map(|index| (part * PER_CHUNK + index) as RunId)
-    }
-
-    fn open(&mut self) {
-        // Capacity now, content as it is needed: filling all of it takes longer than anybody should wait.
-        let part = Part {
-            chunk: Arc::new(self.reserve.take()),
-            meta: Vec::with_capacity(PER_CHUNK),
-            free: Vec::new(),
-        };
-        self.parts.push(part);
-        self.changed = true;
-    }
-}
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reader_notices_a_write() {
-        let mut runs = Runs::new(Reserve::default());
-        let run = runs.take().unwrap();
-        let record = runs.record(run);
-        assert_eq!(record.version() % 2, 1);
-        record.put(&Fields {
-            first: 5,
-            ..Fields::default()
-        });
-        record.end();
-        let version = record.version();
-        assert_eq!((version % 2, record.first()), (0, 5));
-        assert!(record.is_still(version));
-        record.begin();
-        assert!(!record.is_still(version));
-        record.end();
-        assert!(!record.is_still(version));
-    }
-
-    #[test]
-    fn versions_grow_over_uses_of_a_record() {
-        let mut runs = Runs::new(Reserve::default());
-        let run = runs.take().unwrap();
-        runs.record(run).end();
-        let version = runs.record(run).version();
-        runs.record(run).begin();
-        runs.give_back(run);
-        assert_eq!(runs.take(), Some(run));
-        runs.record(run).end();
-        assert!(runs.record(run).version() > version);
-    }
 
     #[test]
     fn shapes_survive_their_encoding() {

@@ -211,7 +211,7 @@ pub(crate) fn label_hash(label: Label) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) heap: Arc<crate::heap::Directory>,
-    pub(crate) records: Arc<crate::record::RecordDirectory>,
+    pub(crate) records: Arc<crate::runs::RecordDirectory>,
     pub(crate) first_keys: Arc<crate::table::Snapshot>,
     pub(crate) live: Arc<Live>,
 }

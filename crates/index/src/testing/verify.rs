@@ -13,7 +13,7 @@ impl Index {
     pub fn verify(&self) -> Result<(), String> {
         let mut places: HashMap<u64, Place> = HashMap::new();
         let (mut blocks, mut slots) = (0, 0);
-        for run in (1..self.runs.bound()).filter(|run| self.runs.meta(*run).in_use) {
+        for run in self.runs.iter() {
             self.verify_run(run, &mut places)?;
             blocks += self.len_of(run) as u64;
             slots += room_of(self.heap.header(self.runs.record(run).blocks()).words) as u64;

@@ -60,16 +60,15 @@ impl Index {
         let Clearing { slot, tier, mut at } = self.clearings[number];
         self.work.pinned.clear();
         let mut left = work.saturating_mul(RUNS_PER_UNIT);
-        while left > 0 && at < self.runs.bound() {
-            if self.runs.meta(at).in_use {
-                let taken = self.clear_run(slot, at, tier);
-                left = left.saturating_sub(taken.saturating_mul(RUNS_PER_UNIT));
-            }
-            at += 1;
-            left = left.saturating_sub(1);
+        let mut next = self.runs.next_in_use(at);
+        while let Some(run) = next.filter(|_| left > 0) {
+            let taken = self.clear_run(slot, run, tier);
+            left = left.saturating_sub(1 + taken.saturating_mul(RUNS_PER_UNIT));
+            at = run + 1;
+            next = self.runs.next_in_use(at);
         }
         self.clearings[number].at = at;
-        if at >= self.runs.bound() {
+        if next.is_none() {
             self.clearings.swap_remove(number);
         }
         self.publish_details(slot);

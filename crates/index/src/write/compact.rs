@@ -78,7 +78,9 @@ impl Index {
     /// Gives a run of the highest chunk a lower number, or drops that chunk if it is empty.
     pub(crate) fn compact_runs(&mut self) {
         let Some(run) = self.runs.highest() else { return };
-        let Some(new) = self.runs.take() else { return };
+        let Some(new) = self.runs.take(self.runs.record(run).first()) else {
+            return;
+        };
         self.renumber(run, new);
     }
 
@@ -132,7 +134,7 @@ impl Index {
         }
     }
 
-    fn relink(&mut self, old: RunId, new: RunId, meta: &crate::record::RunMeta) {
+    fn relink(&mut self, old: RunId, new: RunId, meta: &crate::runs::RunMeta) {
         let mut kid = meta.first_kid;
         while kid != 0 {
             self.runs.meta_mut(kid).parent = new;
@@ -202,7 +204,7 @@ impl Index {
     pub(crate) fn merge(&mut self, run: RunId) {
         let meta = *self.runs.meta(run);
         let child = meta.first_kid;
-        if !meta.in_use || child == 0 {
+        if child == 0 {
             return;
         }
         let child_meta = *self.runs.meta(child);

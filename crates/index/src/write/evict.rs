@@ -12,17 +12,19 @@ use crate::record::RunId;
 use crate::slots::SlotState;
 
 /// The most runs that the hand passes for one step. If none of them can give anything, the new blocks are refused.
-const SWEEP: u32 = 16_384;
+const SWEEP: usize = 16_384;
 
 impl Index {
     /// Makes room for so many blocks if it can. Returns how many fit. The runs that this step works on are left alone.
     pub(crate) fn make_room(&mut self, wanted: usize) -> usize {
         let capacity = self.config.capacity;
         let mut passed = 0;
-        while self.blocks + wanted as u64 > capacity && passed < SWEEP.min(2 * (self.runs.bound() - 1)) {
-            let run = self.housekeeping.next_on_clock(self.runs.bound());
+        while self.blocks + wanted as u64 > capacity && passed < SWEEP.min(2 * self.runs.live()) {
+            let Some(run) = self.housekeeping.next_on_clock(&self.runs) else {
+                break;
+            };
             passed += 1;
-            if !self.runs.meta(run).in_use || self.work.pinned.contains(&run) {
+            if self.work.pinned.contains(&run) {
                 continue;
             }
             if std::mem::take(&mut self.runs.meta_mut(run).recent) {

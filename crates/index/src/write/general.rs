@@ -184,7 +184,7 @@ impl Index {
     /// The runs of which a slot holds something.
     pub(crate) fn runs_of(&self, slot: usize) -> Vec<RunId> {
         let details = &self.slots.info(slot).details;
-        let all = (1..self.runs.bound()).filter(|run| self.runs.meta(*run).in_use);
+        let all = self.runs.iter();
         all.filter(|run| details.contains_key(run) || self.cut(*run, slot) > 0)
             .collect()
     }

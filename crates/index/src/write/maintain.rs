@@ -4,6 +4,7 @@
 
 use crate::index::{Index, Pending};
 use crate::record::RunId;
+use crate::runs::Runs;
 use crate::slots::SlotState;
 
 /// Runs waiting to be joined with the run that follows; more are not remembered.
@@ -40,9 +41,11 @@ impl Housekeeping {
         }
     }
 
-    pub(crate) fn next_on_clock(&mut self, bound: RunId) -> RunId {
-        self.clock = if self.clock + 1 < bound { self.clock + 1 } else { 1 };
-        self.clock
+    /// The run to which the hand comes next.
+    pub(crate) fn next_on_clock(&mut self, runs: &Runs) -> Option<RunId> {
+        let next = runs.next_in_use(self.clock + 1).or_else(|| runs.next_in_use(1));
+        self.clock = next.unwrap_or(0);
+        next
     }
 }
 
@@ -64,7 +67,7 @@ impl Index {
 
     fn housekeep(&mut self, work: u32) -> Pending {
         if let Some(run) = self.untrimmed.pop() {
-            if run < self.runs.bound() {
+            if self.runs.is_in_use(run) {
                 self.runs.meta_mut(run).untrimmed = false;
                 self.trim(run);
             }
@@ -74,7 +77,7 @@ impl Index {
             // Before runs are joined or renumbered.
             self.clear_piece(0, work);
         } else if let Some(run) = self.housekeeping.merges.pop() {
-            if run < self.runs.bound() {
+            if self.runs.is_in_use(run) {
                 self.merge(run);
             }
         } else if self.heap.is_sparse() {
@@ -146,13 +149,12 @@ impl Index {
         for slot in slots {
             gone[slot / 64] |= 1 << (slot % 64);
         }
-        while work > 0 && self.housekeeping.sweep_at < self.runs.bound() {
-            let run = self.housekeeping.sweep_at;
-            self.housekeeping.sweep_at += 1;
+        while work > 0 {
+            let Some(run) = self.runs.next_in_use(self.housekeeping.sweep_at) else {
+                return work;
+            };
+            self.housekeeping.sweep_at = run + 1;
             work -= 1;
-            if !self.runs.meta(run).in_use {
-                continue;
-            }
             let before = self.blocks;
             if self.sweep_run(run, &gone) {
                 work = work.saturating_sub(SWEPT);
@@ -160,10 +162,6 @@ impl Index {
             self.trim(run);
             work = work.saturating_sub((before - self.blocks) as u32);
         }
-        if self.housekeeping.sweep_at < self.runs.bound() {
-            0
-        } else {
-            work.max(1)
-        }
+        0
     }
 }

@@ -13,7 +13,8 @@ use crate::blocks::{Blocks, regroup, room_of, words_of};
 use crate::bugs::planted;
 use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
-use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Runs, Shape};
+use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
+use crate::runs::Runs;
 use crate::sync::Ordering;
 
 impl Index {
@@ -188,7 +189,7 @@ impl Index {
     }
 
     fn create(&mut self, keys: &[u64], labels: impl Iterator<Item = u64>) -> Option<RunId> {
-        let run = self.runs.take()?;
+        let run = self.runs.take(keys[0])?;
         let blocks = self.alloc_blocks(run, keys.len());
         self.write_blocks(blocks, 0, keys, labels);
         let shape = Shape {

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 512;
 impl Index {
     /// Cuts off the tail that nobody holds, or some of it and notes the run for later.
     pub(crate) fn trim(&mut self, run: RunId) {
-        if !self.runs.meta(run).in_use {
+        if !self.runs.is_in_use(run) {
             return;
         }
         let (len, end) = (self.len_of(run), self.held_end(run));
