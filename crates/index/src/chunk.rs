@@ -11,7 +11,8 @@
 //! **Invariant:** `words` points to `len` initialised `AtomicU64`s, allocated with `layout(len)` and owned
 //! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use crate::sync::AtomicU64;
 
@@ -62,7 +63,31 @@ impl Chunk {
 }
 
 #[cfg(not(any(shuttle, loom)))]
-pub(crate) use aligned::Spare;
+pub(crate) use aligned::{Spare, Words};
+
+/// Words of a chunk, which lives as long as they do.
+#[cfg(any(shuttle, loom))]
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    chunk: Arc<Chunk>,
+    range: Range<usize>,
+}
+
+#[cfg(any(shuttle, loom))]
+impl Words {
+    pub(crate) fn of(chunk: &Arc<Chunk>, range: Range<usize>) -> Self {
+        let chunk = chunk.clone();
+        Self { chunk, range }
+    }
+}
+
+#[cfg(any(shuttle, loom))]
+impl Deref for Words {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        &self.chunk[self.range.clone()]
+    }
+}
 
 #[cfg(any(shuttle, loom))]
 impl Deref for Chunk {
@@ -81,7 +106,7 @@ mod aligned {
     use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::NonNull;
 
-    use super::{AtomicU64, CHUNK_WORDS, Chunk, Deref};
+    use super::{Arc, AtomicU64, CHUNK_WORDS, Chunk, Deref, Range};
 
     const BYTES: usize = CHUNK_WORDS * size_of::<AtomicU64>();
 
@@ -194,6 +219,48 @@ mod aligned {
     unsafe impl Send for Chunk {}
     // SAFETY: as above.
     unsafe impl Sync for Chunk {}
+
+    /// Words of a chunk, which lives as long as they do. Their address is here and not only in the chunk: to find it there
+    /// would be one more memory access to wait for.
+    ///
+    /// **Invariant:** `start` points to `len` words of `chunk`.
+    #[derive(Clone)]
+    pub(crate) struct Words {
+        start: NonNull<AtomicU64>,
+        len: usize,
+        chunk: Arc<Chunk>,
+    }
+
+    impl Words {
+        pub(crate) fn of(chunk: &Arc<Chunk>, range: Range<usize>) -> Self {
+            let words = &chunk[range];
+            Self {
+                start: NonNull::from(words).cast(),
+                len: words.len(),
+                chunk: chunk.clone(),
+            }
+        }
+    }
+
+    impl Deref for Words {
+        type Target = [AtomicU64];
+        #[inline]
+        fn deref(&self) -> &[AtomicU64] {
+            // SAFETY: the chunk has these words for as long as `self` lives, and nobody moves or frees them meanwhile.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        }
+    }
+
+    // SAFETY: the words are atomics, and the chunk that owns them may be sent and shared.
+    unsafe impl Send for Words {}
+    // SAFETY: as above.
+    unsafe impl Sync for Words {}
+
+    impl std::fmt::Debug for Words {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "Words({} of {:?})", self.len, self.chunk)
+        }
+    }
 }
 
 /// Asks for the cache line of `place`, without waiting for it.
@@ -248,5 +315,16 @@ mod tests {
         chunk[CHUNK_WORDS - 1].store(7, Ordering::Relaxed);
         assert_eq!(chunk[CHUNK_WORDS - 1].load(Ordering::Relaxed), 7);
         assert_eq!(chunk.as_ptr().align_offset(64), 0);
+    }
+
+    #[test]
+    fn words_are_those_of_the_chunk_and_keep_it() {
+        let chunk = Arc::new(Chunk::small(8));
+        let words = Words::of(&chunk, 2..5);
+        chunk[2].store(7, Ordering::Relaxed);
+        words[2].store(9, Ordering::Relaxed);
+        assert_eq!((words.len(), chunk[4].load(Ordering::Relaxed)), (3, 9));
+        drop(chunk);
+        assert_eq!(words.clone()[0].load(Ordering::Relaxed), 7);
     }
 }

@@ -10,12 +10,17 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::chunk::{CHUNK_WORDS, Chunk, Words};
 use crate::spares::Reserve;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Emptied chunks that are kept for a while; more go back to the system at once.
 const EMPTIED: usize = 2;
+
+/// Words of a cache line.
+const LINE_WORDS: u32 = 8;
+/// Shorter extents lie where they fall.
+const LONG: u32 = 8 * LINE_WORDS;
 
 /// Word address of an extent's header. 0 is no extent.
 pub(crate) type Addr = u32;
@@ -66,7 +71,7 @@ impl Header {
 /// The chunks that exist, as readers see them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
-    chunks: Vec<Option<Arc<Chunk>>>,
+    chunks: Vec<Option<Words>>,
 }
 
 impl Directory {
@@ -138,7 +143,7 @@ impl Heap {
             chunks: self
                 .parts
                 .iter()
-                .map(|part| part.as_ref().map(|p| p.chunk.clone()))
+                .map(|part| part.as_ref().map(|part| Words::of(&part.chunk, 0..CHUNK_WORDS)))
                 .collect(),
         }
     }
@@ -178,18 +183,31 @@ impl Heap {
     /// Takes an extent of `words` words, header included.
     pub(crate) fn alloc(&mut self, kind: Kind, words: u32, owner: u32) -> Addr {
         debug_assert!((words as usize) < CHUNK_WORDS);
-        if self.part(self.head).used + words > CHUNK_WORDS as u32 {
+        if self.gap_before(words) + words > CHUNK_WORDS as u32 - self.part(self.head).used {
             self.open();
         }
-        let head = self.head;
+        let (head, gap) = (self.head, self.gap_before(words));
         let part = self.part_mut(head);
-        let offset = part.used;
-        part.used += words;
+        let offset = part.used + gap;
+        if gap > 0 {
+            part.free_from(part.used, offset);
+        }
+        part.used = offset + words;
         part.live += words;
         part.chunk[offset as usize].store(Header { kind, words, owner }.encode(), Ordering::Relaxed);
         self.live += u64::from(words);
-        self.used += u64::from(words);
+        self.used += u64::from(gap + words);
         (head * CHUNK_WORDS) as u32 + offset
+    }
+
+    /// Words to leave free before an extent of so many: what follows the header of a long one begins with a cache line.
+    fn gap_before(&self, words: u32) -> u32 {
+        let behind_header = self.part(self.head).used + 1;
+        if words < LONG {
+            0
+        } else {
+            behind_header.next_multiple_of(LINE_WORDS) - behind_header
+        }
     }
 
     /// Gives an extent back. Its words stay readable until its chunk is emptied.

@@ -170,7 +170,8 @@ impl Index {
         };
         let stock = Arc::new(Stock::default());
         let reserve = || Reserve::of(&stock);
-        let (mut heap, mut runs, mut first_keys) = (Heap::new(reserve()), Runs::new(reserve()), Table::of_readers());
+        let (mut heap, mut runs) = (Heap::new(reserve()), Runs::new([reserve(), reserve()]));
+        let mut first_keys = Table::of_readers();
         let mut slots = Slots::new(config.max_ranks);
         (heap.changed, runs.changed, first_keys.changed, slots.changed) = (false, false, false, false);
         let view = View {

@@ -46,6 +46,7 @@ mod orphans;
 mod own_labels;
 mod record;
 mod runs;
+mod samples;
 mod segment;
 mod sets;
 mod sites;

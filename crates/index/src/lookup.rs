@@ -19,7 +19,8 @@ use crate::answer::Answer;
 use crate::blocks::key_word;
 use crate::chunk::{prefetch, prefetch_early};
 use crate::heap::Directory;
-use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, UNUSED};
+use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, RunId, UNUSED};
+use crate::samples::STRIDE;
 use crate::sets::SlotSet;
 use crate::slots::View;
 use crate::sync::{AtomicU64, Ordering, Published, fence};
@@ -32,8 +33,6 @@ const GLANCES: usize = 64;
 /// Keys of a query that are asked for before they are needed.
 const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
-/// Of so many stored keys all lines are asked for, and all are compared.
-const WINDOW: usize = 32;
 
 /// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
 pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
@@ -129,9 +128,8 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         .for_each(prefetch);
     let mut lower = false;
     let mut pos = 0;
-    let mut guess = 0;
     while let Some(key) = keys.get(pos) {
-        let Some((version, fields)) = find_run(view, key.0, guess, answer)? else {
+        let Some(found) = find_run(view, key.0, answer)? else {
             answer.scratch.absent = Some(pos);
             break;
         };
@@ -139,21 +137,16 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         if answer.scratch.absent == Some(pos) {
             return Err(Moved);
         }
+        let fields = &found.fields;
         let departure = fields.shape.departure as usize;
-        let child = Record::usual_child(version);
-        if let Some(next) = keys.get(pos + departure).filter(|_| departure > 0) {
-            // The path probably leaves here as others did: ask for where it would go on.
-            view.first_keys.prefetch(next.0);
-            let places = view.records.homes(next.0).chain([child]);
-            places
-                .filter_map(|run| view.records.get(run))
-                .for_each(Record::prefetch);
+        if departure > 0 && pos + departure < keys.len() {
+            // The path probably leaves here as others did.
+            ask_for_run(view, &keys[pos + departure..]);
         }
         lower |= fields.shape.flags & HAS_LOWER != 0;
-        let matched = matched_blocks(&view.heap, &fields, &keys[pos..])?;
-        meet_run(&view.heap, &fields, deepest, (pos as u32, matched as u32), answer)?;
+        let matched = matched_blocks(view, &found, &keys[pos..])?;
+        meet_run(&view.heap, fields, deepest, (pos as u32, matched as u32), answer)?;
         pos += matched;
-        guess = if matched == departure { child } else { 0 };
         if fields.shape.flags & HAS_CHILDREN == 0 || answer.scratch.alive.iter().all(|word| *word == 0) {
             break;
         }
@@ -162,23 +155,53 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     Ok(lower)
 }
 
+/// Asks for what will be needed of the run that these keys, or the first of them, probably go on with: its record, where it
+/// should be; samples of where they leave it; and the keys to be compared with those.
+#[inline]
+fn ask_for_run(view: &View, keys: &[BlockKey]) {
+    let homes = || view.records.homes(keys[0].0);
+    homes()
+        .filter_map(|run| view.records.get(run))
+        .for_each(Record::prefetch);
+    if let Some(samples) = homes().next().and_then(|run| view.records.samples(run)) {
+        samples.prefetch(keys);
+    }
+}
+
+/// A run that a walk came to.
+struct Found {
+    run: RunId,
+    version: u64,
+    fields: Fields,
+}
+
 /// The run that is probably the one with this key, if it is.
 #[inline]
-fn guessed(view: &View, key: u64, guess: u32) -> Option<(u64, Fields)> {
-    let record = view.records.get(guess).filter(|_| guess != 0)?;
+fn at_home(view: &View, key: u64, run: RunId) -> Option<Found> {
+    let record = view.records.get(run)?;
     let version = record.version();
     let fields = record.fields();
-    (version % 2 == 0 && version != UNUSED && fields.first == key).then_some((version, fields))
+    let is_it = version % 2 == 0 && version != UNUSED && fields.first == key;
+    is_it.then_some(Found { run, version, fields })
 }
 
 /// The run whose first block has this key, with its fields; noted as visited.
-fn find_run(view: &View, key: u64, guess: u32, answer: &mut Answer) -> Result<Option<(u64, Fields)>, Moved> {
-    for run in [guess].into_iter().chain(view.records.homes(key)) {
-        if let Some((version, fields)) = guessed(view, key, run) {
-            answer.scratch.visited.push((run, version));
-            return Ok(Some((version, fields)));
-        }
-    }
+fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Found>, Moved> {
+    // If it is not at home, the table says where it is.
+    view.first_keys.prefetch(key);
+    let found = match view.records.homes(key).find_map(|run| at_home(view, key, run)) {
+        Some(found) => Some(found),
+        None => look_up_run(view, key)?,
+    };
+    answer
+        .scratch
+        .visited
+        .extend(found.iter().map(|found| (found.run, found.version)));
+    Ok(found)
+}
+
+/// The same, by the table.
+fn look_up_run(view: &View, key: u64) -> Result<Option<Found>, Moved> {
     let mut others_before = 0;
     for _ in 0..GLANCES {
         let mut found = None;
@@ -201,15 +224,13 @@ fn find_run(view: &View, key: u64, guess: u32, answer: &mut Answer) -> Result<Op
                     others += run;
                     return false;
                 }
-                found = Some((run as u32, version, fields));
+                let run = run as RunId;
+                found = Some(Found { run, version, fields });
                 true
             }
         });
         match found {
-            Some((run, version, fields)) => {
-                answer.scratch.visited.push((run, version));
-                return Ok(Some((version, fields)));
-            }
+            Some(_) => return Ok(found),
             None if strange => pause(),
             // Runs with other keys: if they are still there they only look alike. If not, the one that is looked for
             // may have been renumbered, and its record used again.
@@ -231,39 +252,69 @@ fn pause() {
 }
 
 /// How many blocks of the run the query goes along with. The first is known to match.
-fn matched_blocks(heap: &Directory, fields: &Fields, keys: &[BlockKey]) -> Result<usize, Moved> {
+fn matched_blocks(view: &View, found: &Found, keys: &[BlockKey]) -> Result<usize, Moved> {
+    let fields = &found.fields;
     let len = fields.shape.len as usize;
     if keys.get(len.wrapping_sub(1)).is_some_and(|key| key.0 == fields.last) {
         return Ok(len);
     }
     let reach = len.min(keys.len());
-    let stored = heap
-        .words(fields.blocks)
-        .and_then(|words| words.get(..key_word(reach)))
-        .ok_or(Moved)?;
-    let same = |offset: usize| stored[key_word(offset)].load(Ordering::Relaxed) == keys[offset].0;
+    let words = view.heap.words(fields.blocks).ok_or(Moved)?;
+    let side = Side {
+        stored: words.get(..key_word(reach)).ok_or(Moved)?,
+        keys: &keys[..reach],
+    };
     // Where others left, this one may leave too.
     let usual = fields.shape.departure as usize;
-    if (1..reach).contains(&usual) && same(usual - 1) && !same(usual) {
+    if (1..reach).contains(&usual) && side.same(usual - 1) && !side.same(usual) {
         return Ok(usual);
     }
-    if reach < len && same(reach - 1) {
-        return Ok(reach);
+    let samples = view.records.samples(found.run).ok_or(Moved)?;
+    let (low, high) = samples.window(side.keys);
+    let matched = side.count(low, high);
+    // What samples say is not always so.
+    let is_so = (low == 0 || side.same(low - 1)) && (high == reach || !side.same(high));
+    Ok(if is_so { matched } else { side.search() })
+}
+
+/// Stored keys and the keys of a query, side by side. All that match come first.
+struct Side<'a> {
+    stored: &'a [AtomicU64],
+    keys: &'a [BlockKey],
+}
+
+impl Side<'_> {
+    #[inline]
+    fn same(&self, offset: usize) -> bool {
+        self.stored[key_word(offset)].load(Ordering::Relaxed) == self.keys[offset].0
     }
-    // All that match come first, so the last that matches is searched: at sixteen places at once, because their loads do
-    // not wait for each other as those of a bisection do, and then in all that is left between two of them.
-    let (mut low, mut high) = (1, reach);
-    while high - low > WINDOW {
-        let step = (high - low).div_ceil(16).next_multiple_of(WINDOW);
-        let probes = (low..high).skip(step - 1).step_by(step);
-        let matching = probes.map(|offset| usize::from(same(offset))).sum::<usize>();
-        low += matching * step;
-        high = high.min(low + step - 1);
+
+    /// How many match if all before `low` do and none from `high` on.
+    #[inline]
+    fn count(&self, low: usize, high: usize) -> usize {
+        let lines = (low.saturating_sub(1)..high)
+            .step_by(KEYS_PER_LINE)
+            .chain(high.checked_sub(1));
+        for offset in lines {
+            prefetch(&self.stored[key_word(offset)]);
+            prefetch(&self.keys[offset]);
+        }
+        low + (low..high).map(|offset| usize::from(self.same(offset))).sum::<usize>()
     }
-    let lines = || (low..high).step_by(KEYS_PER_LINE).chain(high.checked_sub(1));
-    lines().for_each(|offset| prefetch(&stored[key_word(offset)]));
-    lines().for_each(|offset| prefetch(&keys[offset]));
-    Ok(low + (low..high).map(|offset| usize::from(same(offset))).sum::<usize>())
+
+    /// How many match, at least the first. Sixteen places are compared at once, because their loads do not wait for each
+    /// other as those of a bisection do.
+    #[cold]
+    fn search(&self) -> usize {
+        let (mut low, mut high) = (1, self.keys.len());
+        while high - low > STRIDE {
+            let step = (high - low).div_ceil(16).max(STRIDE);
+            let probes = (low..high).skip(step - 1).step_by(step);
+            low += step * probes.map(|offset| usize::from(self.same(offset))).sum::<usize>();
+            high = high.min(low + step - 1);
+        }
+        self.count(low, high)
+    }
 }
 
 /// Lets those go on who hold all of the matched blocks, and notes how far the others came.

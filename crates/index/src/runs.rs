@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk, prefetch};
+use crate::chunk::{CHUNK_WORDS, Chunk, Words, prefetch};
 use crate::record::{MAX_RUNS, RECORD_WORDS, Record, RunId};
+use crate::samples::{SAMPLE_WORDS, Samples};
 use crate::spares::Reserve;
+use crate::sync::AtomicU64;
 
 /// Records of a part.
 const PER_PART: usize = CHUNK_WORDS / RECORD_WORDS;
@@ -37,26 +39,38 @@ pub(crate) fn homes(key: u64, parts: usize) -> impl Iterator<Item = RunId> {
 /// The records that exist, as readers see them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecordDirectory {
-    chunks: Vec<Arc<Chunk>>,
+    parts: Vec<(Words, Words)>,
 }
 
 impl RecordDirectory {
     #[inline]
     pub(crate) fn get(&self, run: RunId) -> Option<Record<'_>> {
-        record_in(self.chunks.get(run as usize / PER_PART)?, run)
+        record_in(&self.parts.get(run as usize / PER_PART)?.0, run)
+    }
+
+    /// Where the query that finds this run probably leaves it.
+    #[inline]
+    pub(crate) fn samples(&self, run: RunId) -> Option<Samples<'_>> {
+        samples_in(&self.parts.get(run as usize / PER_PART)?.1, run)
     }
 
     /// Where a run whose first block has this key may be.
     #[inline]
     pub(crate) fn homes(&self, key: u64) -> impl Iterator<Item = RunId> {
-        homes(key, self.chunks.len())
+        homes(key, self.parts.len())
     }
 }
 
 #[inline]
-fn record_in(chunk: &Chunk, run: RunId) -> Option<Record<'_>> {
+fn record_in(chunk: &[AtomicU64], run: RunId) -> Option<Record<'_>> {
     let (records, _) = chunk.as_chunks::<RECORD_WORDS>();
     records.get(run as usize % PER_PART).map(Record)
+}
+
+#[inline]
+fn samples_in(chunk: &[AtomicU64], run: RunId) -> Option<Samples<'_>> {
+    let (lines, _) = chunk.as_chunks::<SAMPLE_WORDS>();
+    lines.get(run as usize % PER_PART).map(Samples)
 }
 
 /// What only the writer knows of a run.
@@ -87,7 +101,8 @@ pub(crate) struct RunMeta {
 
 #[derive(Debug)]
 struct Part {
-    chunk: Arc<Chunk>,
+    records: Arc<Chunk>,
+    samples: Arc<Chunk>,
     meta: Vec<RunMeta>,
     /// A bit for each record that is in use.
     used: Box<[u64; MARKS]>,
@@ -126,7 +141,8 @@ impl Part {
 pub(crate) struct Runs {
     parts: Vec<Part>,
     live: usize,
-    reserve: Reserve,
+    /// Where the chunks of the next part come from.
+    reserves: [Reserve; 2],
     /// What will be known of the runs of the next part, as far as it is made.
     coming: Vec<RunMeta>,
     /// Set when the directory that readers have is out of date.
@@ -135,11 +151,11 @@ pub(crate) struct Runs {
 
 impl Runs {
     /// With room for the first runs, and the place where more comes from.
-    pub(crate) fn new(reserve: Reserve) -> Self {
+    pub(crate) fn new(reserves: [Reserve; 2]) -> Self {
         let mut runs = Self {
             parts: Vec::new(),
             live: 0,
-            reserve,
+            reserves,
             coming: Vec::new(),
             changed: true,
         };
@@ -148,8 +164,11 @@ impl Runs {
     }
 
     pub(crate) fn directory(&self) -> RecordDirectory {
+        let parts = self.parts.iter().map(|part| [&part.records, &part.samples]);
         RecordDirectory {
-            chunks: self.parts.iter().map(|part| part.chunk.clone()).collect(),
+            parts: parts
+                .map(|chunks| chunks.map(|chunk| Words::of(chunk, 0..CHUNK_WORDS)).into())
+                .collect(),
         }
     }
 
@@ -182,7 +201,8 @@ impl Runs {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let chunks = (self.parts.len() + self.reserve.len()) * CHUNK_WORDS * 8;
+        let reserved: usize = self.reserves.iter().map(Reserve::len).sum();
+        let chunks = (2 * self.parts.len() + reserved) * CHUNK_WORDS * 8;
         let known = (self.parts.len() * PER_PART + self.coming.capacity()) * size_of::<RunMeta>();
         (chunks + known + self.parts.len() * MARKS * 8) as u64
     }
@@ -219,14 +239,14 @@ impl Runs {
 
     /// Gives up what was made ready: nothing is going on.
     pub(crate) fn relax(&mut self) {
-        self.reserve.release();
+        self.reserves.iter_mut().for_each(Reserve::release);
         self.coming = Vec::new();
     }
 
     /// Does a little of the work of making room for more runs, if it will be needed soon.
     pub(crate) fn prepare(&mut self) {
         if self.is_fuller_than(BUSY) {
-            self.reserve.prepare();
+            self.reserves.iter_mut().for_each(Reserve::prepare);
             self.make_ready(AT_ONCE);
         }
     }
@@ -251,7 +271,12 @@ impl Runs {
 
     #[inline]
     pub(crate) fn record(&self, run: RunId) -> Record<'_> {
-        record_in(&self.parts[run as usize / PER_PART].chunk, run).expect("every part has all its records")
+        record_in(&self.parts[run as usize / PER_PART].records, run).expect("every part has all its records")
+    }
+
+    #[inline]
+    pub(crate) fn samples(&self, run: RunId) -> Samples<'_> {
+        samples_in(&self.parts[run as usize / PER_PART].samples, run).expect("every record has its samples")
     }
 
     /// Asks for what is known of a run.
@@ -294,8 +319,10 @@ impl Runs {
 
     fn open(&mut self) {
         self.make_ready(PER_PART);
+        let [records, samples] = self.reserves.each_mut().map(|reserve| Arc::new(reserve.take()));
         let mut part = Part {
-            chunk: Arc::new(self.reserve.take()),
+            records,
+            samples,
             meta: std::mem::take(&mut self.coming),
             used: Box::new([0; MARKS]),
             live: 0,
@@ -317,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_reader_notices_a_write() {
-        let mut runs = Runs::new(Reserve::default());
+        let mut runs = Runs::new(Default::default());
         let run = runs.take(1).unwrap();
         let record = runs.record(run);
         assert_eq!(record.version() % 2, 1);
@@ -337,7 +364,7 @@ mod tests {
 
     #[test]
     fn versions_grow_over_uses_of_a_record() {
-        let mut runs = Runs::new(Reserve::default());
+        let mut runs = Runs::new(Default::default());
         let run = runs.take(1).unwrap();
         runs.record(run).end();
         let version = runs.record(run).version();
@@ -357,7 +384,7 @@ mod tests {
                 .wrapping_add(0x1405_7b7e_f767_814f);
             (rng ^ rng >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd)
         };
-        let mut runs = Runs::new(Reserve::default());
+        let mut runs = Runs::new(Default::default());
         let mut all = Vec::new();
         // Of a third of a part, and of four parts that came one after the other.
         for (count, at_least) in [(PER_PART / 3, 90), (3 * PER_PART + PER_PART / 2, 65)] {
@@ -395,7 +422,7 @@ mod tests {
 
     #[test]
     fn every_record_but_the_first_can_be_taken_wherever_the_keys_belong() {
-        let mut runs = Runs::new(Reserve::default());
+        let mut runs = Runs::new(Default::default());
         for _ in 1..PER_PART * CROWDED / 16 {
             assert!(runs.take(0).is_some());
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::chunk::{CHUNK_WORDS, Chunk};
+use crate::chunk::{CHUNK_WORDS, Chunk, Words};
 use crate::segment::SEGMENT_WORDS;
 use crate::spares::Reserve;
 use crate::sync::AtomicU64;
@@ -26,8 +26,7 @@ pub(crate) enum Sharing {
 /// Room for one segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    chunk: Arc<Chunk>,
-    start: u32,
+    words: Words,
     /// One more than its place among all sites in chunks; 0 if it lies on its own.
     number: u32,
 }
@@ -35,7 +34,7 @@ pub(crate) struct Site {
 impl Site {
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        &self.chunk[self.start as usize..][..SEGMENT_WORDS]
+        &self.words
     }
 }
 
@@ -69,9 +68,9 @@ impl Sites {
     pub(crate) fn take(&mut self) -> Site {
         if self.sharing == Sharing::Readers || self.on_their_own < FEW && self.parts.is_empty() {
             self.on_their_own += 1;
+            let chunk = Arc::new(Chunk::small(SEGMENT_WORDS));
             return Site {
-                chunk: Arc::new(Chunk::small(SEGMENT_WORDS)),
-                start: 0,
+                words: Words::of(&chunk, 0..SEGMENT_WORDS),
                 number: 0,
             };
         }
@@ -80,8 +79,7 @@ impl Sites {
         let part = &mut self.parts[number];
         let index = part.free.pop().unwrap_or(0) as usize;
         let site = Site {
-            chunk: part.chunk.clone(),
-            start: (index * SEGMENT_WORDS) as u32,
+            words: Words::of(&part.chunk, index * SEGMENT_WORDS..(index + 1) * SEGMENT_WORDS),
             number: (number * PER_CHUNK + index) as u32 + 1,
         };
         // The next chunk is made ready while this one fills.

@@ -89,6 +89,7 @@ impl Index {
         let meta = *self.runs.meta(old);
         *self.runs.meta_mut(new) = meta;
         self.own_extents(&fields, new);
+        self.note_samples(new, fields.blocks, 0, fields.shape.len as usize);
         self.relink(old, new, &meta);
         self.renumber_labels(
             Stretch {
@@ -109,7 +110,6 @@ impl Index {
                 .for_each(|run| *run = new);
         }
         let record = self.runs.record(new);
-        record.set_usual_child(0);
         record.put(&fields);
         record.end();
         // A reader that finds the old number now looks again until it finds the new one.
@@ -232,6 +232,7 @@ impl Index {
         let (old_blocks, blocks) = (fields.blocks, self.alloc_blocks(run, total + total / 16));
         self.copy_blocks(old_blocks, blocks, len);
         self.append_blocks(child_fields.blocks, blocks, len, child_len);
+        self.note_samples(run, blocks, len, total);
         self.renumber_labels(
             Stretch {
                 run: child,

@@ -15,6 +15,7 @@ use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
 use crate::runs::Runs;
+use crate::samples::sampled;
 use crate::sync::Ordering;
 
 impl Index {
@@ -196,8 +197,8 @@ impl Index {
             len: keys.len() as u16,
             ..Shape::default()
         };
+        self.note_samples(run, blocks, 0, keys.len());
         let record = self.runs.record(run);
-        record.set_usual_child(0);
         record.put(&Fields {
             first: keys[0],
             last: keys[keys.len() - 1],
@@ -221,6 +222,7 @@ impl Index {
             self.copy_blocks(old_blocks, fields.blocks, old);
         }
         self.write_blocks(fields.blocks, old, keys, labels);
+        self.note_samples(run, fields.blocks, old, new);
         fields.last = keys[keys.len() - 1];
         fields.shape.len = new as u16;
         self.lengthen(run, fields);
@@ -232,6 +234,12 @@ impl Index {
 
     fn write_blocks(&mut self, addr: Addr, start: usize, keys: &[u64], labels: impl Iterator<Item = u64>) {
         self.blocks_at(addr).put(start, keys.iter().copied().zip(labels));
+    }
+
+    /// Takes samples of the blocks in an extent that will be a run's, from `start` on.
+    pub(crate) fn note_samples(&self, run: RunId, addr: Addr, start: usize, end: usize) {
+        let (samples, blocks) = (self.runs.samples(run), self.blocks_at(addr));
+        sampled(start, end).for_each(|offset| samples.note(offset, blocks.key(offset)));
     }
 
     pub(crate) fn copy_blocks(&mut self, from: Addr, to: Addr, count: usize) {
@@ -295,18 +303,17 @@ impl Index {
         let meta = self.runs.meta_mut(parent);
         meta.first_kid = run;
         meta.kid_reach = meta.kid_reach.max(end as u16);
-        self.mark_parent(parent, end as u16, run);
+        self.mark_parent(parent, end as u16);
     }
 
     /// Lets readers know that something follows this run.
-    fn mark_parent(&mut self, run: RunId, departure: u16, child: RunId) {
+    fn mark_parent(&mut self, run: RunId, departure: u16) {
         let record = self.runs.record(run);
         let mut fields = record.fields();
         if fields.shape.flags & HAS_CHILDREN == 0 {
             fields.shape.flags |= HAS_CHILDREN;
             fields.shape.departure = departure;
             record.begin();
-            record.set_usual_child(child);
             record.put(&fields);
             record.end();
         }
