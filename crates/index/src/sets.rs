@@ -3,7 +3,8 @@
 //! The top bits say how to read the others:
 //!
 //! - `0` a mask of slots 0 to 62, so that a small fleet never needs a pointer;
-//! - `10` up to four slot numbers of 15 bits;
+//! - `100` up to four slot numbers of 15 bits;
+//! - `101` up to five slot numbers of 12 bits;
 //! - `11` an extent of the heap with one bit per slot.
 //!
 //! **Invariant:** the empty set is the word 0, so an empty set needs no space; a set is a mask whenever all its members
@@ -19,9 +20,16 @@ const MASK_SLOTS: usize = 63;
 const FORM_SHIFT: u32 = 62;
 const IDS: u64 = 2;
 const WORDS: u64 = 3;
+/// Set if numbers are short.
+const SHORT: u64 = 1 << 61;
 const ID_BITS: u32 = 15;
+const SHORT_BITS: u32 = 12;
+/// As many numbers as fit, of either length.
 const MAX_IDS: usize = 4;
+const MAX_SHORT: usize = 5;
+/// The number that stands for no slot.
 const NONE: u64 = (1 << ID_BITS) - 1;
+const NO_SHORT: u64 = (1 << SHORT_BITS) - 1;
 
 /// A set of slots as it stands in a run's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,7 +159,7 @@ impl SlotSet {
                 word.store(word.load(Ordering::Relaxed) & !(1 << (slot % 64)), Ordering::Relaxed);
                 let words = &heap.words(addr)[1..=count];
                 let left: u32 = words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
-                if left as usize > MAX_IDS {
+                if left as usize > MAX_SHORT {
                     return self;
                 }
                 let rest = self.members(heap);
@@ -188,11 +196,7 @@ impl SlotSet {
         if highest < MASK_SLOTS {
             return Self(members.iter().fold(0, |mask, slot| mask | 1 << slot));
         }
-        if members.len() <= MAX_IDS {
-            let ids = (0..MAX_IDS).fold(0, |ids, place| {
-                let id = members.get(place).map_or(NONE, |slot| *slot as u64);
-                ids | id << (place as u32 * ID_BITS)
-            });
+        if let Some(ids) = ids_of(members, highest) {
             return Self(IDS << FORM_SHIFT | ids);
         }
         let count = highest / 64 + 1;
@@ -208,11 +212,31 @@ impl SlotSet {
     }
 }
 
+/// The members as numbers, if they fit.
+fn ids_of(members: &[usize], highest: usize) -> Option<u64> {
+    let (flag, none, bits, most) = if members.len() <= MAX_IDS {
+        (0, NONE, ID_BITS, MAX_IDS)
+    } else if members.len() <= MAX_SHORT && highest < NO_SHORT as usize {
+        (SHORT, NO_SHORT, SHORT_BITS, MAX_SHORT)
+    } else {
+        return None;
+    };
+    Some((0..most).fold(flag, |ids, place| {
+        let id = members.get(place).map_or(none, |slot| *slot as u64);
+        ids | id << (place as u32 * bits)
+    }))
+}
+
 #[inline]
 fn ids_in(ids: u64) -> impl Iterator<Item = usize> {
-    (0..MAX_IDS as u32)
-        .map(move |place| ids >> (place * ID_BITS) & NONE)
-        .filter(|id| *id != NONE)
+    let (none, bits, most) = if ids & SHORT == 0 {
+        (NONE, ID_BITS, MAX_IDS)
+    } else {
+        (NO_SHORT, SHORT_BITS, MAX_SHORT)
+    };
+    (0..most as u32)
+        .map(move |place| ids >> (place * bits) & none)
+        .filter(move |id| *id != none)
         .map(|id| id as usize)
 }
 
@@ -236,11 +260,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_set(steps in prop::collection::vec((any::<bool>(), prop_oneof![0_usize..70, 0_usize..400]), 0..80)) {
+        fn equals_a_set(steps in prop::collection::vec((any::<bool>(), prop_oneof![0_usize..70, 0_usize..400, 4090_usize..4100]), 0..80)) {
             let mut heap = Heap::new(crate::spares::Reserve::default());
             let mut set = SlotSet::EMPTY;
             let mut model = BTreeSet::new();
-            let alive = [u64::MAX; 8];
+            let alive = [u64::MAX; 65];
             for (insert, slot) in steps {
                 if insert {
                     set = set.with(slot, &mut heap, 1);
@@ -253,12 +277,12 @@ mod tests {
                 let mut members = set.members(&heap);
                 members.sort_unstable();
                 prop_assert_eq!(&members, &expected);
-                let mut out = [0; 8];
+                let mut out = [0; 65];
                 set.meet(&alive, &mut out, &heap.directory()).unwrap();
                 let met: Vec<usize> = out.iter().enumerate().flat_map(|(i, word)| bits_in(*word, i * 64)).collect();
                 prop_assert_eq!(&met, &expected);
                 prop_assert_eq!(set.is_empty(), model.is_empty());
-                for slot in 0..400 {
+                for slot in (0..400).chain(4090..4100) {
                     prop_assert_eq!(set.contains(slot, &heap), model.contains(&slot));
                 }
                 let needed = set.extent().map_or(0, |addr| heap.header(addr).words);
