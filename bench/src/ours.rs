@@ -5,7 +5,7 @@
 use homing_domain::{
     BlockKey, BlockSize, ContentHash, HashSeed, KeyHasher, Label, Prompt, RankId, Removed, Stored, StoredBlock, Tier,
 };
-use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot, keys_of};
+use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot};
 use homing_keeper::SpareMaker;
 use std::time::Instant;
 
@@ -182,7 +182,7 @@ impl Reader for OursReader {
 
     fn lookup_tokens(&mut self, tokens: &[u32]) -> u64 {
         self.keys.clear();
-        keys_of(&self.hasher, &prompt(tokens), &mut self.keys);
+        self.reader.keys_of(&self.hasher, &prompt(tokens), &mut self.keys);
         self.reader.lookup(&self.keys, &mut self.answer);
         self.fold()
     }

@@ -301,7 +301,7 @@ impl Case<'_> {
             media: self.media,
             ..Keyed::text(&known.tokens, size)
         };
-        homing_index::keys_of(&self.gateway.hasher, &prompt, &mut keys);
+        lane.keeper.reader().keys_of(&self.gateway.hasher, &prompt, &mut keys);
         question.keys = keys.into();
         question
     }

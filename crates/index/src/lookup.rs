@@ -21,6 +21,7 @@ use crate::chunk::{prefetch, prefetch_early};
 use crate::heap::Directory;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, Record, RunId, UNUSED};
 use crate::samples::STRIDE;
+use crate::scout::{self, Scout};
 use crate::sets::SlotSet;
 use crate::slots::View;
 use crate::sync::{AtomicU64, Ordering, Published, fence};
@@ -33,11 +34,6 @@ const GLANCES: usize = 64;
 /// Keys of a query that are asked for before they are needed.
 const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
-
-/// Appends the keys of a prompt that is about to be looked up. Its tokens may come from far: they are asked for ahead.
-pub fn keys_of(hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
-    hasher.keys_asking(prompt, keys, prefetch_early);
-}
 
 /// What the writer and the readers share.
 #[derive(Debug)]
@@ -68,6 +64,14 @@ impl Reader {
         }
         answer.settle(false);
         self.shared.unsettled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Appends the keys of a prompt that is about to be looked up here. Its tokens may come from far and are asked for
+    /// ahead, and what the lookup will need is asked for while the rest is hashed.
+    pub fn keys_of(&self, hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
+        let guard = self.shared.view.load();
+        let mut scout = Scout { view: &guard, pos: 0 };
+        hasher.keys_in_pieces(prompt, keys, scout::PIECE, prefetch_early, |keys| scout.go_on(keys));
     }
 
     /// How many lookups did not settle, since the index was made.
@@ -158,7 +162,7 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
 /// Asks for what will be needed of the run that these keys, or the first of them, probably go on with: its record, where it
 /// should be; samples of where they leave it; and the keys to be compared with those.
 #[inline]
-fn ask_for_run(view: &View, keys: &[BlockKey]) {
+pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey]) {
     let homes = || view.records.homes(keys[0].0);
     homes()
         .filter_map(|run| view.records.get(run))
@@ -169,15 +173,15 @@ fn ask_for_run(view: &View, keys: &[BlockKey]) {
 }
 
 /// A run that a walk came to.
-struct Found {
+pub(crate) struct Found {
     run: RunId,
     version: u64,
-    fields: Fields,
+    pub(crate) fields: Fields,
 }
 
 /// The run that is probably the one with this key, if it is.
 #[inline]
-fn at_home(view: &View, key: u64, run: RunId) -> Option<Found> {
+pub(crate) fn at_home(view: &View, key: u64, run: RunId) -> Option<Found> {
     let record = view.records.get(run)?;
     let version = record.version();
     let fields = record.fields();

@@ -90,7 +90,7 @@ fn keys_of<'a>(query: &'a Query, shelf: &Shelf, hasher: &KeyHasher, room: &'a mu
                 salt: asked.salt.as_ref(),
                 media: &asked.media,
             };
-            homing_index::keys_of(hasher, &prompt, room);
+            shelf.kept.reader().keys_of(hasher, &prompt, room);
             room
         }
     }

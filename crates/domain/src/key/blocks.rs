@@ -26,9 +26,12 @@ pub(super) struct Run<'a> {
     pub(super) context: u64,
     /// The key before the first of them.
     pub(super) parent: BlockKey,
+    /// Those of the blocks and of all that follow.
     pub(super) tokens: &'a [u32],
     /// One for each.
     pub(super) keys: &'a mut [BlockKey],
+    /// Whether these are the first of all, so that nobody was told of their tokens.
+    pub(super) is_first: bool,
 }
 
 impl BlockConstants {
@@ -90,6 +93,7 @@ impl BlockConstants {
             mut parent,
             tokens,
             keys,
+            is_first,
         } = run;
         let start = self.start(context, 2 * PAIRS * GROUP / KEYS);
         let mut next = |content: u64| {
@@ -115,16 +119,19 @@ impl BlockConstants {
         let tell = |unit: &[[[u32; GROUP]; 2]; PAIRS]| unit.as_flattened().iter().for_each(|line| soon(&line[0]));
 
         let (near, far) = units.split_at((LINES_AHEAD / (2 * PAIRS)).min(units.len()));
-        near.iter().for_each(tell);
-        for line in odd {
-            soon(&line[0]);
+        if is_first {
+            near.iter().for_each(tell);
+            for line in odd {
+                soon(&line[0]);
+            }
         }
         let (with, without) = keys.split_at_mut(far.len().min(keys.len()));
+        let rest = &units[with.len()..];
         for ((keys, unit), later) in with.iter_mut().zip(units).zip(far) {
             tell(later);
             several(keys, unit);
         }
-        for (keys, unit) in without.iter_mut().zip(&units[far.len()..]) {
+        for (keys, unit) in without.iter_mut().zip(rest) {
             several(keys, unit);
         }
         // One block may be left where two are taken at a time: it is hashed beside itself.

@@ -232,12 +232,21 @@ impl KeyHasher {
 
     /// Appends the keys of the prompt's full blocks to `keys`.
     pub fn keys(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
-        self.keys_asking(prompt, keys, |_| {});
+        self.keys_in_pieces(prompt, keys, usize::MAX, |_| {}, |_| {});
     }
 
-    /// The same for tokens that may lie far away in memory: `soon` is told of a token in each cache line some way before
-    /// it is read, and may ask for the line.
-    pub fn keys_asking(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>, soon: impl Fn(&u32)) {
+    /// The same for tokens that may lie far away in memory, and keys with which something can be begun before all are
+    /// there. `soon` is told of a token in each cache line some way before it is read, and may ask for the line. `so_far` is
+    /// shown the keys after the first block and then after every `piece` blocks (an even number), as long as there are more;
+    /// never where blocks have other things than tokens in them.
+    pub fn keys_in_pieces(
+        &self,
+        prompt: &Prompt<'_>,
+        keys: &mut Vec<BlockKey>,
+        piece: usize,
+        soon: impl Fn(&u32),
+        mut so_far: impl FnMut(&[BlockKey]),
+    ) {
         let size = prompt.block_size.get() as usize;
         let blocks = prompt.full_blocks().0 as usize;
         let every = self.with_adapter(prompt.adapter);
@@ -245,26 +254,35 @@ impl KeyHasher {
         if blocks == 0 {
             return;
         }
-        if prompt.media.is_empty() && prompt.window == Window::Plain {
-            let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
-            let parent = self.child(self.root, self.tokens_in(first, head));
-            let start = keys.len();
-            keys.resize(start + blocks, parent);
-            let run = Run {
-                context: every,
-                parent,
-                tokens: rest,
-                keys: &mut keys[start + 1..],
-            };
-            match size {
-                16 => self.way.chain::<1, 2>(&self.constants, run, soon),
-                32 => self.way.chain::<1, 1>(&self.constants, run, soon),
-                64 => self.way.chain::<2, 1>(&self.constants, run, soon),
-                _ => self.chain_any(run, size),
-            }
-        } else {
+        if !prompt.media.is_empty() || prompt.window != Window::Plain {
             keys.reserve(blocks);
             self.keys_with_extras(prompt, every, first, keys);
+            return;
+        }
+        let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
+        let start = keys.len();
+        keys.resize(start + blocks, self.child(self.root, self.tokens_in(first, head)));
+        let keys = &mut keys[start..];
+        // Blocks may be hashed two at a time.
+        let piece = (piece & !1).max(2);
+        let mut done = 1;
+        while done < blocks {
+            so_far(&keys[..done]);
+            let end = blocks.min(done.saturating_add(piece));
+            let run = Run {
+                context: every,
+                parent: keys[done - 1],
+                tokens: &rest[(done - 1) * size..],
+                keys: &mut keys[done..end],
+                is_first: done == 1,
+            };
+            match size {
+                16 => self.way.chain::<1, 2>(&self.constants, run, &soon),
+                32 => self.way.chain::<1, 1>(&self.constants, run, &soon),
+                64 => self.way.chain::<2, 1>(&self.constants, run, &soon),
+                _ => self.chain_any(run, size),
+            }
+            done = end;
         }
     }
 
@@ -274,6 +292,7 @@ impl KeyHasher {
             mut parent,
             tokens,
             keys,
+            is_first: _,
         } = run;
         for (key, block) in keys.iter_mut().zip(tokens.chunks_exact(size)) {
             parent = self.child(parent, self.tokens_in(context, block));
@@ -586,13 +605,25 @@ mod tests {
             let prompt = Prompt::text(&tokens, size(block));
             let told = std::cell::RefCell::new(Vec::new());
             let mut keys = Vec::new();
-            hasher().keys_asking(&prompt, &mut keys, |token| told.borrow_mut().push(*token));
+            let soon = |token: &u32| told.borrow_mut().push(*token);
+            hasher().keys_in_pieces(&prompt, &mut keys, usize::MAX, soon, |_| {});
             assert_eq!(keys, keys_of(&prompt));
             // The first block is read at once.
             let expected: Vec<u32> = (block..block * blocks).step_by(16).collect();
-            let mut told = told.into_inner();
-            told.sort_unstable();
-            assert_eq!(told, expected, "{blocks} blocks of {block}");
+            let mut sorted = told.take();
+            sorted.sort_unstable();
+            assert_eq!(sorted, expected, "{blocks} blocks of {block}");
+            // In pieces, too.
+            let mut seen = Vec::new();
+            keys.clear();
+            hasher().keys_in_pieces(&prompt, &mut keys, 10, soon, |keys| seen.push(keys.to_vec()));
+            assert_eq!(keys, keys_of(&prompt));
+            let mut sorted = told.take();
+            sorted.sort_unstable();
+            assert_eq!(sorted, expected, "{blocks} blocks of {block}");
+            let ends: Vec<usize> = (1..blocks as usize).step_by(10).collect();
+            assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), ends);
+            assert!(seen.iter().all(|some| keys.starts_with(some)));
         }
     }
 
@@ -654,6 +685,7 @@ mod tests {
             block in prop_oneof![1_u32..40, Just(16), Just(32), Just(64)],
             ahead: bool,
             place in prop::option::of((0_u32..2000, 1_u32..100)),
+            piece in 0_usize..40,
         ) {
             let media: Vec<_> = place
                 .map(|(start, length)| Media { id: MediaId::new("cat"), start: Tokens(start), length: Tokens(length) })
@@ -671,6 +703,9 @@ mod tests {
             };
             let keys: Vec<_> = hashers(seed).iter().map(of).collect();
             prop_assert!(keys.iter().all(|other| other == &keys[0]));
+            let mut in_pieces = keys[0][..keys[0].len().min(1)].to_vec();
+            hashers(seed)[0].keys_in_pieces(&prompt, &mut in_pieces, piece, |_| {}, |_| {});
+            prop_assert_eq!(&in_pieces[keys[0].len().min(1)..], keys[0].as_slice());
         }
 
         #[test]
