@@ -13,7 +13,7 @@ use crate::lookup::{ask_for_run, at_home};
 use crate::slots::View;
 
 /// Blocks that are hashed between two looks: as many as it takes for memory to come.
-pub(crate) const PIECE: usize = 64;
+pub(crate) const PIECE: usize = 128;
 
 /// How far along the path everything was asked for.
 pub(crate) struct Scout<'a> {
