@@ -17,5 +17,5 @@ pub use event::{
     ClearScope, Digest, KvBatch, KvChange, Label, Listed, ListedParent, Removed, Sequence, Stored, StoredBlock,
 };
 pub use fleet::{AdapterName, CacheGroup, CacheSalt, DpRank, ModelName, RankId, RequestId, Role, Tier, WorkerId};
-pub use key::{BlockKey, ContentHash, Extras, HashSeed, KeyHasher, Media, MediaId, Prompt, Window};
+pub use key::{AdapterHash, BlockKey, ContentHash, Extras, HashSeed, KeyHasher, Media, MediaId, Prompt, Window};
 pub use units::{BlockSize, Blocks, Tokens};

@@ -186,7 +186,7 @@ impl Sequence {
             None => (hasher.root(), self.salt.as_ref()),
         };
         let extras = Extras {
-            adapter: self.adapter_name.as_ref(),
+            adapter: hasher.adapter(self.adapter_name.as_ref()),
             salt,
             media: &[],
         };

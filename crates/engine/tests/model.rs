@@ -297,7 +297,7 @@ fn check_tokens(config: &EngineConfig, stored: &Stored, tokens: &[u32]) {
     for (index, (block, tokens)) in stored.blocks.iter().zip(tokens.chunks(size)).enumerate() {
         let first = index == 0 && stored.parent.is_none();
         let extras = Extras {
-            adapter: stored.adapter.as_ref(),
+            adapter: config.hasher.adapter(stored.adapter.as_ref()),
             salt: stored.salt.as_ref().filter(|_| first),
             media: &[],
         };

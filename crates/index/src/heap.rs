@@ -21,6 +21,7 @@ const EMPTIED: usize = 2;
 const LINE_WORDS: u32 = 8;
 /// Shorter extents lie where they fall.
 const LONG: u32 = 8 * LINE_WORDS;
+const LONG_SET: u32 = LINE_WORDS;
 
 /// Word address of an extent's header. 0 is no extent.
 pub(crate) type Addr = u32;
@@ -183,10 +184,10 @@ impl Heap {
     /// Takes an extent of `words` words, header included.
     pub(crate) fn alloc(&mut self, kind: Kind, words: u32, owner: u32) -> Addr {
         debug_assert!((words as usize) < CHUNK_WORDS);
-        if self.gap_before(words) + words > CHUNK_WORDS as u32 - self.part(self.head).used {
+        if self.gap_before(kind, words) + words > CHUNK_WORDS as u32 - self.part(self.head).used {
             self.open();
         }
-        let (head, gap) = (self.head, self.gap_before(words));
+        let (head, gap) = (self.head, self.gap_before(kind, words));
         let part = self.part_mut(head);
         let offset = part.used + gap;
         if gap > 0 {
@@ -201,9 +202,9 @@ impl Heap {
     }
 
     /// Words to leave free before an extent of so many: what follows the header of a long one begins with a cache line.
-    fn gap_before(&self, words: u32) -> u32 {
+    fn gap_before(&self, kind: Kind, words: u32) -> u32 {
         let behind_header = self.part(self.head).used + 1;
-        if words < LONG {
+        if words < if kind == Kind::Set { LONG_SET } else { LONG } {
             0
         } else {
             behind_header.next_multiple_of(LINE_WORDS) - behind_header

@@ -142,6 +142,7 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
             return Err(Moved);
         }
         let fields = &found.fields;
+        fields.full.prefetch(&view.heap);
         let departure = fields.shape.departure as usize;
         if departure > 0 && pos + departure < keys.len() {
             // The path probably leaves here as others did.

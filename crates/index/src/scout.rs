@@ -38,6 +38,7 @@ impl Scout<'_> {
         else {
             return;
         };
+        found.fields.full.prefetch(&self.view.heap);
         let departure = found.fields.shape.departure as usize;
         let next = self.pos + departure;
         if departure == 0 || next >= keys.len() {

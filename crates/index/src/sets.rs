@@ -10,6 +10,7 @@
 //! **Invariant:** the empty set is the word 0, so an empty set needs no space; a set is a mask whenever all its members
 //! are below 63.
 
+use crate::chunk::prefetch;
 use crate::heap::{Addr, Directory, Heap, Kind};
 use crate::sync::Ordering;
 
@@ -71,6 +72,14 @@ impl SlotSet {
     /// The same set after its words have moved.
     pub(crate) fn moved_to(self, addr: Addr) -> Self {
         Self(self.0 & !u64::from(u32::MAX) | u64::from(addr))
+    }
+
+    /// Asks for the words, if there are any.
+    #[inline]
+    pub(crate) fn prefetch(self, heap: &Directory) {
+        if let Some(words) = self.extent().and_then(|addr| heap.words(addr)) {
+            words.get(1).into_iter().for_each(prefetch);
+        }
     }
 
     /// Adds to `out` what is both in this set and in `alive`. `None` if a reader ran into words that are gone.

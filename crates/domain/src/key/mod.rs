@@ -144,11 +144,16 @@ impl<'a> Prompt<'a> {
     }
 }
 
+/// The name of an adapter, hashed once for all blocks that are computed with it: an engine says how long it is and how many
+/// blocks it is in. The default is no adapter. Means something only to the hasher that made it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterHash(u64);
+
 /// What else than its tokens is in a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
-    /// The adapter it was computed with.
-    pub adapter: Option<&'a AdapterName>,
+    /// The adapter it was computed with, from [`KeyHasher::adapter`].
+    pub adapter: AdapterHash,
     /// The salt, for the first block of a sequence; `None` for all others.
     pub salt: Option<&'a CacheSalt>,
     /// Each thing that stands for some of its tokens, with its start counted from the block's start: negative where it
@@ -222,11 +227,15 @@ impl KeyHasher {
         ContentHash(self.constants.inherited(parent) ^ key.0)
     }
 
+    /// What an adapter adds to each block that is computed with it.
+    pub fn adapter(&self, name: Option<&AdapterName>) -> AdapterHash {
+        AdapterHash(self.with_name(0, FIELD_ADAPTER, name.map_or("", |name| name.as_str())))
+    }
+
     /// The content hash of one block. `tokens` are those it covers: one more than its own with
     /// [`Window::OneTokenAhead`].
     pub fn content(&self, tokens: &[u32], extras: &Extras<'_>) -> ContentHash {
-        let context = self.with_adapter(extras.adapter);
-        let context = self.with_salt(context, extras.salt);
+        let context = self.with_salt(extras.adapter.0, extras.salt);
         self.tokens_in(self.with_media(context, extras.media), tokens)
     }
 
@@ -249,7 +258,7 @@ impl KeyHasher {
     ) {
         let size = prompt.block_size.get() as usize;
         let blocks = prompt.full_blocks().0 as usize;
-        let every = self.with_adapter(prompt.adapter);
+        let every = self.adapter(prompt.adapter).0;
         let first = self.with_salt(every, prompt.salt);
         if blocks == 0 {
             return;
@@ -333,10 +342,6 @@ impl KeyHasher {
             parent = self.child(parent, self.tokens_in(context, &prompt.tokens[start..start + covered]));
             keys.push(parent);
         }
-    }
-
-    fn with_adapter(&self, adapter: Option<&AdapterName>) -> u64 {
-        self.with_name(0, FIELD_ADAPTER, adapter.map_or("", |a| a.as_str()))
     }
 
     fn with_salt(&self, context: u64, salt: Option<&CacheSalt>) -> u64 {
@@ -670,10 +675,14 @@ mod tests {
         ) {
             let (adapter, salt) = (adapter.map(AdapterName::new), salt.map(CacheSalt::new));
             let media: Vec<_> = media.iter().map(|(id, start)| (MediaId::new(id), *start)).collect();
-            let extras = Extras { adapter: adapter.as_ref(), salt: salt.as_ref(), media: &media };
             let hashers = hashers(seed);
+            let of = |hasher: &KeyHasher, length: usize| {
+                let adapter = hasher.adapter(adapter.as_ref());
+                let extras = Extras { adapter, salt: salt.as_ref(), media: &media };
+                hasher.content(&tokens[..length], &extras)
+            };
             for length in 0..=200 {
-                let contents: Vec<_> = hashers.iter().map(|hasher| hasher.content(&tokens[..length], &extras)).collect();
+                let contents: Vec<_> = hashers.iter().map(|hasher| of(hasher, length)).collect();
                 prop_assert!(contents.iter().all(|content| content == &contents[0]), "{} tokens: {:x?}", length, contents);
             }
         }
@@ -741,7 +750,7 @@ mod tests {
                 let start = number * block as usize;
                 let covered = &tokens[start..start + block as usize + usize::from(ahead)];
                 let salt = if number == 0 { salt.as_ref() } else { None };
-                parent = hasher.child(parent, hasher.content(covered, &Extras { adapter: adapter.as_ref(), salt, media: &[] }));
+                parent = hasher.child(parent, hasher.content(covered, &Extras { adapter: hasher.adapter(adapter.as_ref()), salt, media: &[] }));
                 expected.push(parent);
             }
             prop_assert_eq!(keys_of(&prompt), expected);

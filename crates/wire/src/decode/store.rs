@@ -82,6 +82,7 @@ impl Decoder {
             adapter,
             salt: fields.salt.filter(|salt| !salt.is_empty()).map(CacheSalt::new),
         };
+        let adapter = self.config.hasher.adapter(stored.adapter.as_ref());
         let size = self.config.block_size.get() as usize;
         let mut parent = fields.parent;
         let mut stopped = (plan.full < blocks).then_some(SkipReason::PartialBlock);
@@ -104,7 +105,7 @@ impl Decoder {
                 let content = self.config.hasher.content(
                     &scratch.tokens[start..start + size + ahead],
                     &Extras {
-                        adapter: stored.adapter.as_ref(),
+                        adapter,
                         salt: stored.salt.as_ref().filter(|_| begins && part == 0),
                         media: &scratch.media,
                     },

@@ -294,7 +294,7 @@ pub fn only_store(changes: &[KvChange]) -> &Stored {
 pub fn content(tokens: &[u32], adapter: Option<&str>, media: &[(MediaId, i64)]) -> homing_domain::ContentHash {
     let adapter = adapter.map(AdapterName::new);
     let extras = Extras {
-        adapter: adapter.as_ref(),
+        adapter: hasher().adapter(adapter.as_ref()),
         salt: None,
         media,
     };

@@ -175,12 +175,13 @@ impl Hand<'_> {
         let adapter = adapter_of(data, block);
         let salt = block.cache_salt.as_deref().or(data.cache_salt.as_deref());
         let salt = salt.filter(|salt| !salt.is_empty()).map(CacheSalt::new);
+        let adapter_hash = self.config.hasher.adapter(adapter.as_ref());
         let begins = parent.is_none();
         let tokens: Vec<u32> = block.tokens.iter().map(|token| token.token_id).collect();
         let size = self.config.block_size.get() as usize;
         for (part, tokens) in (0_u32..).zip(tokens.chunks_exact(size)) {
             let extras = Extras {
-                adapter: adapter.as_ref(),
+                adapter: adapter_hash,
                 salt: salt.as_ref().filter(|_| begins && part == 0),
                 media: &media,
             };
