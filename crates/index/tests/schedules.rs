@@ -558,7 +558,8 @@ scenes! {
         // Eleven runs fill a segment; the next one splits it, whatever its key.
         let mut before = vec![Add(1), Add(2), Add(3), Store(2, "AB"), Store(2, "AC"), Store(3, "AB")];
         before.extend(["b", "c", "d", "e", "f", "g", "h", "i", "j"].map(|path| Store(2, path)));
-        Scene::new(&before, &[Clear(3), Store(1, "ADE"), Remove(1, "|ADE")], &["ADE"])
+        // Both places where the record of G belongs are taken, so that it is found by the table only.
+        Scene::new(&before, &[Clear(3), Store(1, "AGH"), Remove(1, "|AGH")], &["AGH"])
     }
 
     /// Chunks of the heap are opened, emptied, dropped, and their numbers used again.
@@ -627,7 +628,7 @@ scenes! {
     /// The same with no slot to spare: the sweep comes first.
     fn a_rank_is_cleared_when_slots_are_scarce() -> Scene {
         let scene = Scene::new(
-            // The run of x is swept before that of ab, because it has the number that q had.
+            // The run of x is swept before that of ab: its key gives it a lower number.
             &[Add(1), Store(1, "q"), Store(1, "abc"), Remove(1, "q"), Store(1, "abx"), Store(1, "cdefghijklab"),
               Store(1, "defghijklabc"), Store(1, "efghijklabcd"), Store(1, "fghijklabcde")],
             &[Clear(1), Store(1, "abx"), Clear(1), Store(1, "ab")],
