@@ -70,7 +70,7 @@ impl Reader {
     /// ahead, and what the lookup will need is asked for while the rest is hashed.
     pub fn keys_of(&self, hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
         let guard = self.shared.view.load();
-        let mut scout = Scout { view: &guard, pos: 0 };
+        let mut scout = Scout::new(&guard);
         hasher.keys_in_pieces(prompt, keys, scout::PIECE, prefetch_early, |keys| scout.go_on(keys));
     }
 
@@ -132,8 +132,9 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         .for_each(prefetch);
     let mut lower = false;
     let mut pos = 0;
+    let mut child = 0;
     while let Some(key) = keys.get(pos) {
-        let Some(found) = find_run(view, key.0, answer)? else {
+        let Some(found) = find_run(view, key.0, child, answer)? else {
             answer.scratch.absent = Some(pos);
             break;
         };
@@ -144,14 +145,16 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
         let fields = &found.fields;
         fields.full.prefetch(&view.heap);
         let departure = fields.shape.departure as usize;
+        child = Record::usual_child(found.version);
         if departure > 0 && pos + departure < keys.len() {
             // The path probably leaves here as others did.
-            ask_for_run(view, &keys[pos + departure..]);
+            ask_for_run(view, &keys[pos + departure..], child);
         }
         lower |= fields.shape.flags & HAS_LOWER != 0;
         let matched = matched_blocks(view, &found, &keys[pos..])?;
         meet_run(&view.heap, fields, deepest, (pos as u32, matched as u32), answer)?;
         pos += matched;
+        child = if matched == departure { child } else { 0 };
         if fields.shape.flags & HAS_CHILDREN == 0 || answer.scratch.alive.iter().all(|word| *word == 0) {
             break;
         }
@@ -160,15 +163,21 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     Ok(lower)
 }
 
-/// Asks for what will be needed of the run that these keys, or the first of them, probably go on with: its record, where it
-/// should be; samples of where they leave it; and the keys to be compared with those.
+/// Asks for what will be needed of the run that these keys, or the first of them, probably go on with: its record, where a
+/// parent says (`child`, if not 0) or where it should be; samples of where they leave it; and the keys to be compared with
+/// those.
 #[inline]
-pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey]) {
-    let homes = || view.records.homes(keys[0].0);
-    homes()
-        .filter_map(|run| view.records.get(run))
-        .for_each(Record::prefetch);
-    if let Some(samples) = homes().next().and_then(|run| view.records.samples(run)) {
+pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey], child: RunId) {
+    let ask = |run: RunId| view.records.get(run).into_iter().for_each(Record::prefetch);
+    let likeliest = if child == 0 {
+        view.first_keys.prefetch(keys[0].0);
+        view.records.homes(keys[0].0).for_each(ask);
+        view.records.homes(keys[0].0).next()
+    } else {
+        ask(child);
+        Some(child)
+    };
+    if let Some(samples) = likeliest.and_then(|run| view.records.samples(run)) {
         samples.prefetch(keys);
     }
 }
@@ -176,13 +185,13 @@ pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey]) {
 /// A run that a walk came to.
 pub(crate) struct Found {
     run: RunId,
-    version: u64,
+    pub(crate) version: u64,
     pub(crate) fields: Fields,
 }
 
 /// The run that is probably the one with this key, if it is.
 #[inline]
-pub(crate) fn at_home(view: &View, key: u64, run: RunId) -> Option<Found> {
+pub(crate) fn guessed(view: &View, key: u64, run: RunId) -> Option<Found> {
     let record = view.records.get(run)?;
     let version = record.version();
     let fields = record.fields();
@@ -190,11 +199,22 @@ pub(crate) fn at_home(view: &View, key: u64, run: RunId) -> Option<Found> {
     is_it.then_some(Found { run, version, fields })
 }
 
-/// The run whose first block has this key, with its fields; noted as visited.
-fn find_run(view: &View, key: u64, answer: &mut Answer) -> Result<Option<Found>, Moved> {
+/// The run whose first block has this key, if it is where a parent says or where it should be.
+#[inline]
+fn near_run(view: &View, key: u64, child: RunId) -> Option<Found> {
+    if child != 0
+        && let Some(found) = guessed(view, key, child)
+    {
+        return Some(found);
+    }
     // If it is not at home, the table says where it is.
     view.first_keys.prefetch(key);
-    let found = match view.records.homes(key).find_map(|run| at_home(view, key, run)) {
+    view.records.homes(key).find_map(|run| guessed(view, key, run))
+}
+
+/// The run whose first block has this key, with its fields; noted as visited.
+fn find_run(view: &View, key: u64, child: RunId, answer: &mut Answer) -> Result<Option<Found>, Moved> {
+    let found = match near_run(view, key, child) {
         Some(found) => Some(found),
         None => look_up_run(view, key)?,
     };

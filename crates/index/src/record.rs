@@ -2,7 +2,7 @@
 //!
 //! | word | content |
 //! |---|---|
-//! | 0 | version: odd while the writer is at it, and as long as the record is not in use; 0 if it never was |
+//! | 0 | version: odd while the writer is at it, and as long as the record is not in use; 0 if it never was. In the top bits the run that follows at the usual departure, if few do; a hint |
 //! | 1, 2 | key of the first block, key of the last |
 //! | 3 | number of blocks, the cut-offs of the two inline levels, flags |
 //! | 4 | the slots that hold all of it |
@@ -31,6 +31,9 @@ pub(crate) const MAX_RUN: usize = 12;
 pub(crate) const MAX_RUNS: usize = 1 << 26;
 
 pub(crate) const RECORD_WORDS: usize = 8;
+/// The version takes the lowest bits of its word; the top bits are a hint.
+const VERSION_BITS: u32 = 38;
+
 /// The version of a record that was never in use.
 pub(crate) const UNUSED: u64 = 0;
 
@@ -100,6 +103,12 @@ impl Record<'_> {
         self.0[0].load(Ordering::Relaxed) == version
     }
 
+    /// The run that probably follows at the usual departure, from the word that [`Record::version`] returned; 0 if many do.
+    #[inline]
+    pub(crate) fn usual_child(version: u64) -> RunId {
+        (version >> VERSION_BITS) as RunId
+    }
+
     /// Asks for the record's line.
     #[inline]
     pub(crate) fn prefetch(self) {
@@ -149,6 +158,13 @@ impl Record<'_> {
         debug_assert_eq!(version % 2, 0, "writes do not nest");
         self.0[0].store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
+    }
+
+    /// Notes which run follows at the usual departure. Within a write.
+    pub(crate) fn set_usual_child(self, run: RunId) {
+        let version = self.0[0].load(Ordering::Relaxed) & ((1 << VERSION_BITS) - 1);
+        debug_assert_eq!(version % 2, 1);
+        self.0[0].store(version | u64::from(run) << VERSION_BITS, Ordering::Relaxed);
     }
 
     pub(crate) fn put(self, fields: &Fields) {

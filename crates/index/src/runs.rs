@@ -1,6 +1,7 @@
 //! Where does the record of a run lie? In parts of one chunk each; its number is its place. A run is put where the key of
 //! its first block says ([`homes`]), in the newest part where that is free: who has the key can then ask for the record at
-//! once, where the table of first keys would be a memory access to wait for before.
+//! once, where the table of first keys would be a memory access to wait for before. A run that is the first to follow another
+//! is put right behind that one, which knows it: the turns of a session lie side by side.
 //!
 //! **Invariant:** a place is a hint. A run that is not at home is found by the table, and one that is found at home is the
 //! right one only if its record says so. A record is in use if its bit is set; run 0 is none.
@@ -208,15 +209,17 @@ impl Runs {
         (chunks + known + self.parts.len() * MARKS * 8) as u64
     }
 
-    /// A record that is not in use, for a run that begins with this key. Its version is odd until it is published.
-    /// `None` when there are as many runs as can be numbered.
-    pub(crate) fn take(&mut self, first: u64) -> Option<RunId> {
+    /// A record that is not in use, for a run that begins with this key: right behind the run `after` if that is not 0, else at
+    /// home, else anywhere. Its version is odd until it is published. `None` when there are as many runs as can be numbered.
+    pub(crate) fn take(&mut self, first: u64, after: RunId) -> Option<RunId> {
         if self.is_fuller_than(CROWDED) && self.parts.len() * PER_PART < MAX_RUNS {
             self.open();
         }
         // A part that is being emptied gets none.
         let parts = self.parts.len() - usize::from(self.is_sparse());
-        let run = homes(first, parts).find(|run| !self.has_mark(*run));
+        let behind = Some(after + 1).filter(|run| after != 0 && (*run as usize) < parts * PER_PART);
+        let mut places = behind.into_iter().chain(homes(first, parts));
+        let run = places.find(|run| !self.has_mark(*run));
         let run = run.or_else(|| self.elsewhere(first, parts))?;
         let (part, index) = (run as usize / PER_PART, run as usize % PER_PART);
         let part = &mut self.parts[part];
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn a_reader_notices_a_write() {
         let mut runs = Runs::new(Default::default());
-        let run = runs.take(1).unwrap();
+        let run = runs.take(1, 0).unwrap();
         let record = runs.record(run);
         assert_eq!(record.version() % 2, 1);
         record.put(&Fields {
@@ -366,12 +369,12 @@ mod tests {
     #[test]
     fn versions_grow_over_uses_of_a_record() {
         let mut runs = Runs::new(Default::default());
-        let run = runs.take(1).unwrap();
+        let run = runs.take(1, 0).unwrap();
         runs.record(run).end();
         let version = runs.record(run).version();
         runs.record(run).begin();
         runs.give_back(run);
-        assert_eq!(runs.take(1), Some(run));
+        assert_eq!(runs.take(1, 0), Some(run));
         runs.record(run).end();
         assert!(runs.record(run).version() > version);
     }
@@ -391,7 +394,7 @@ mod tests {
         for (count, at_least) in [(PER_PART / 3, 90), (3 * PER_PART + PER_PART / 2, 30)] {
             while all.len() < count {
                 let first = key();
-                let run = runs.take(first).unwrap();
+                let run = runs.take(first, 0).unwrap();
                 runs.record(run).end();
                 all.push((first, run));
             }
@@ -411,7 +414,7 @@ mod tests {
         let parts = runs.parts.len();
         while runs.is_sparse() {
             let Some(run) = runs.highest() else { continue };
-            let new = runs.take(u64::from(run)).unwrap();
+            let new = runs.take(u64::from(run), 0).unwrap();
             assert!(new < run);
             runs.record(new).end();
             runs.record(run).begin();
@@ -425,7 +428,7 @@ mod tests {
     fn every_record_but_the_first_can_be_taken_wherever_the_keys_belong() {
         let mut runs = Runs::new(Default::default());
         for _ in 1..PER_PART * CROWDED / 16 {
-            assert!(runs.take(0).is_some());
+            assert!(runs.take(0, 0).is_some());
         }
         assert_eq!((runs.parts.len(), runs.live()), (1, PER_PART * CROWDED / 16 - 1));
         let part = &mut runs.parts[0];

@@ -9,7 +9,8 @@ use homing_domain::BlockKey;
 
 use crate::blocks::key_word;
 use crate::chunk::prefetch;
-use crate::lookup::{ask_for_run, at_home};
+use crate::lookup::{ask_for_run, guessed};
+use crate::record::{Record, RunId};
 use crate::slots::View;
 
 /// Blocks that are hashed between two looks: as many as it takes for memory to come.
@@ -17,27 +18,29 @@ pub(crate) const PIECE: usize = 128;
 
 /// How far along the path everything was asked for.
 pub(crate) struct Scout<'a> {
-    pub(crate) view: &'a View,
-    /// Where the run begins that was asked for last.
-    pub(crate) pos: usize,
+    view: &'a View,
+    /// Where the run begins that was asked for last, and which it is if its parent said so.
+    pos: usize,
+    child: RunId,
 }
 
-impl Scout<'_> {
+impl<'a> Scout<'a> {
+    pub(crate) fn new(view: &'a View) -> Self {
+        Self { view, pos: 0, child: 0 }
+    }
+
     /// Looks at the run that was asked for last, if any was, and asks for where the path probably leaves it and goes on.
     pub(crate) fn go_on(&mut self, keys: &[BlockKey]) {
         if keys.len() == 1 {
-            ask_for_run(self.view, keys);
+            ask_for_run(self.view, keys, 0);
             return;
         }
-        let key = keys[self.pos].0;
-        let Some(found) = self
-            .view
-            .records
-            .homes(key)
-            .find_map(|run| at_home(self.view, key, run))
-        else {
-            return;
+        let (view, key) = (self.view, keys[self.pos].0);
+        let found = match self.child {
+            0 => view.records.homes(key).find_map(|run| guessed(view, key, run)),
+            child => guessed(view, key, child),
         };
+        let Some(found) = found else { return };
         found.fields.full.prefetch(&self.view.heap);
         let departure = found.fields.shape.departure as usize;
         let next = self.pos + departure;
@@ -49,6 +52,7 @@ impl Scout<'_> {
             prefetch(place);
         }
         self.pos = next;
-        ask_for_run(self.view, &keys[next..]);
+        self.child = Record::usual_child(found.version);
+        ask_for_run(self.view, &keys[next..], self.child);
     }
 }

@@ -8,7 +8,7 @@ use super::structure::blocks_in;
 use super::{Place, Stretch};
 use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
-use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, RunId};
+use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, Record, RunId};
 use crate::sets::SlotSet;
 use crate::sync::Ordering;
 
@@ -78,7 +78,7 @@ impl Index {
     /// Gives a run of the highest chunk a lower number, or drops that chunk if it is empty.
     pub(crate) fn compact_runs(&mut self) {
         let Some(run) = self.runs.highest() else { return };
-        let Some(new) = self.runs.take(self.runs.record(run).first()) else {
+        let Some(new) = self.runs.take(self.runs.record(run).first(), 0) else {
             return;
         };
         self.renumber(run, new);
@@ -110,6 +110,7 @@ impl Index {
                 .for_each(|run| *run = new);
         }
         let record = self.runs.record(new);
+        record.set_usual_child(Record::usual_child(self.runs.record(old).version()));
         record.put(&fields);
         record.end();
         // A reader that finds the old number now looks again until it finds the new one.
@@ -139,6 +140,9 @@ impl Index {
         while kid != 0 {
             self.runs.meta_mut(kid).parent = new;
             kid = self.runs.meta(kid).next;
+        }
+        if meta.parent != 0 && Record::usual_child(self.runs.record(meta.parent).version()) == old {
+            self.set_usual_child(meta.parent, new);
         }
         if meta.next != 0 {
             self.runs.meta_mut(meta.next).prev = new;
@@ -248,6 +252,11 @@ impl Index {
         // Those who held all of the run hold a leading part of what it becomes, until they are counted again below.
         fields.blocks = blocks;
         fields.last = child_fields.last;
+        fields.shape.departure = match child_fields.shape.departure {
+            0 => 0,
+            departure => len as u16 + departure,
+        };
+        let grandchild = Record::usual_child(self.runs.record(child).version());
         fields.shape.len = total as u16;
         if self.runs.meta(run).first_kid == 0 {
             fields.shape.flags &= !HAS_CHILDREN;
@@ -258,6 +267,7 @@ impl Index {
             .collect();
         // The child cannot be found any more, so the run must tell what it has: one write.
         self.replace_by_longer(run, fields, len as u16, &rest, child);
+        self.set_usual_child(run, grandchild);
         self.release_coverage(child);
         self.free_blocks(child_fields.blocks);
         self.free_blocks(old_blocks);

@@ -13,10 +13,13 @@ use crate::blocks::{Blocks, regroup, room_of, words_of};
 use crate::bugs::planted;
 use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
-use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
+use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, Record, RunId, Shape};
 use crate::runs::Runs;
 use crate::samples::sampled;
 use crate::sync::Ordering;
+
+/// Of so many runs that follow one, readers try the first that came before they look where its key says.
+const FEW_KIDS: usize = 2;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
@@ -162,7 +165,10 @@ impl Index {
             }
             _ => {
                 let count = keys.len().min(MAX_RUN);
-                let run = self.create(&keys[..count], labels(count))?;
+                let only = at
+                    .map(|(parent, _)| parent)
+                    .filter(|parent| self.runs.meta(*parent).first_kid == 0);
+                let run = self.create(&keys[..count], labels(count), only.unwrap_or(0))?;
                 self.link(run, at);
                 Stretch {
                     run,
@@ -189,8 +195,9 @@ impl Index {
         }
     }
 
-    fn create(&mut self, keys: &[u64], labels: impl Iterator<Item = u64>) -> Option<RunId> {
-        let run = self.runs.take(keys[0])?;
+    /// A run of its own, near the run `after` if that is not 0.
+    fn create(&mut self, keys: &[u64], labels: impl Iterator<Item = u64>, after: RunId) -> Option<RunId> {
+        let run = self.runs.take(keys[0], after)?;
         let blocks = self.alloc_blocks(run, keys.len());
         self.write_blocks(blocks, 0, keys, labels);
         let shape = Shape {
@@ -199,6 +206,7 @@ impl Index {
         };
         self.note_samples(run, blocks, 0, keys.len());
         let record = self.runs.record(run);
+        record.set_usual_child(0);
         record.put(&Fields {
             first: keys[0],
             last: keys[keys.len() - 1],
@@ -303,20 +311,38 @@ impl Index {
         let meta = self.runs.meta_mut(parent);
         meta.first_kid = run;
         meta.kid_reach = meta.kid_reach.max(end as u16);
-        self.mark_parent(parent, end as u16);
+        self.mark_parent(parent, end as u16, run);
     }
 
-    /// Lets readers know that something follows this run.
-    fn mark_parent(&mut self, run: RunId, departure: u16) {
+    /// Lets readers know that something follows this run, and what it is while few do: where many do, it is any of them.
+    fn mark_parent(&mut self, run: RunId, departure: u16, child: RunId) {
         let record = self.runs.record(run);
         let mut fields = record.fields();
         if fields.shape.flags & HAS_CHILDREN == 0 {
             fields.shape.flags |= HAS_CHILDREN;
             fields.shape.departure = departure;
             record.begin();
+            record.set_usual_child(child);
             record.put(&fields);
             record.end();
+        } else if Record::usual_child(record.version()) != 0 && self.has_many_kids(run) {
+            self.set_usual_child(run, 0);
         }
+    }
+
+    fn has_many_kids(&self, run: RunId) -> bool {
+        let kids = std::iter::successors(Some(self.runs.meta(run).first_kid), |kid| {
+            Some(self.runs.meta(*kid).next)
+        });
+        kids.take_while(|kid| *kid != 0).nth(FEW_KIDS).is_some()
+    }
+
+    /// Changes which run readers try first where the path leaves this one.
+    pub(crate) fn set_usual_child(&mut self, run: RunId, child: RunId) {
+        let record = self.runs.record(run);
+        record.begin();
+        record.set_usual_child(child);
+        record.end();
     }
 
     /// The run follows nothing any more.
