@@ -34,6 +34,8 @@ const GLANCES: usize = 64;
 /// Keys of a query that are asked for before they are needed.
 const NEAR: usize = 128;
 const KEYS_PER_LINE: usize = 8;
+/// So few stored keys are all compared.
+const FEW: usize = 2 * STRIDE;
 
 /// What the writer and the readers share.
 #[derive(Debug)]
@@ -163,21 +165,20 @@ fn walk(view: &View, keys: &[BlockKey], deepest: Tier, answer: &mut Answer) -> R
     Ok(lower)
 }
 
-/// Asks for what will be needed of the run that these keys, or the first of them, probably go on with: its record, where a
-/// parent says (`child`, if not 0) or where it should be; samples of where they leave it; and the keys to be compared with
-/// those.
+/// Asks for the run that these keys, or the first of them, probably go on with: its record, where a parent says (`child`, if
+/// not 0) or where it should be. Where many follow one, what follows is probably the last of the path: then samples of where
+/// the keys leave it are asked for, too, and the keys to be compared with those.
 #[inline]
 pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey], child: RunId) {
     let ask = |run: RunId| view.records.get(run).into_iter().for_each(Record::prefetch);
-    let likeliest = if child == 0 {
-        view.first_keys.prefetch(keys[0].0);
-        view.records.homes(keys[0].0).for_each(ask);
-        view.records.homes(keys[0].0).next()
-    } else {
+    if child != 0 {
         ask(child);
-        Some(child)
-    };
-    if let Some(samples) = likeliest.and_then(|run| view.records.samples(run)) {
+        return;
+    }
+    let mut homes = view.records.homes(keys[0].0);
+    view.first_keys.prefetch(keys[0].0);
+    view.records.homes(keys[0].0).for_each(ask);
+    if let Some(samples) = homes.next().and_then(|run| view.records.samples(run)) {
         samples.prefetch(keys);
     }
 }
@@ -293,6 +294,9 @@ fn matched_blocks(view: &View, found: &Found, keys: &[BlockKey]) -> Result<usize
     let usual = fields.shape.departure as usize;
     if (1..reach).contains(&usual) && side.same(usual - 1) && !side.same(usual) {
         return Ok(usual);
+    }
+    if reach <= FEW {
+        return Ok(side.count(1, reach));
     }
     let samples = view.records.samples(found.run).ok_or(Moved)?;
     let (low, high) = samples.window(side.keys);
