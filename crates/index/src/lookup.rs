@@ -8,8 +8,8 @@
 //! unchanged at the end, and so was the epoch of the published view; so everything read was true at the moment when the
 //! last of it was read.
 //!
-//! Cost: two dependent memory accesses per run on the path (table, record), and two or three more where the query
-//! departs in mid-run.
+//! Cost: one dependent memory access per run on the path (its record; two where it is found by the table only), and one
+//! more where the query departs in mid-run.
 
 use std::sync::Arc;
 
