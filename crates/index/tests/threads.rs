@@ -1,5 +1,6 @@
 //! Is every settled answer the state at one instant, on real threads? The schedules (`schedules.rs`) try orders that
-//! seldom happen; this tries the machine's own memory, at full size and speed, also under AddressSanitizer.
+//! seldom happen; this tries the machine's own memory, at full size and speed, also under AddressSanitizer:
+//! `RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test -p homing-index --test threads --target x86_64-unknown-linux-gnu`.
 #![cfg(not(any(shuttle, loom)))]
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere, helpers included")]
 
