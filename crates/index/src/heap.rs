@@ -203,12 +203,12 @@ impl Heap {
 
     /// Words to leave free before an extent of so many: what follows the header of a long one begins with a cache line.
     fn gap_before(&self, kind: Kind, words: u32) -> u32 {
-        let behind_header = self.part(self.head).used + 1;
-        if words < if kind == Kind::Set { LONG_SET } else { LONG } {
-            0
-        } else {
-            behind_header.next_multiple_of(LINE_WORDS) - behind_header
+        let long = if kind == Kind::Set { LONG_SET } else { LONG };
+        if words < long {
+            return 0;
         }
+        let behind_header = self.part(self.head).used + 1;
+        behind_header.next_multiple_of(LINE_WORDS) - behind_header
     }
 
     /// Gives an extent back. Its words stay readable until its chunk is emptied.

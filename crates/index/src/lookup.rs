@@ -175,10 +175,10 @@ pub(crate) fn ask_for_run(view: &View, keys: &[BlockKey], child: RunId) {
         ask(child);
         return;
     }
-    let mut homes = view.records.homes(keys[0].0);
-    view.first_keys.prefetch(keys[0].0);
-    view.records.homes(keys[0].0).for_each(ask);
-    if let Some(samples) = homes.next().and_then(|run| view.records.samples(run)) {
+    let key = keys[0].0;
+    view.first_keys.prefetch(key);
+    view.records.homes(key).for_each(ask);
+    if let Some(samples) = view.records.homes(key).next().and_then(|run| view.records.samples(run)) {
         samples.prefetch(keys);
     }
 }

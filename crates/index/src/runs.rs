@@ -118,6 +118,10 @@ impl Part {
 
     /// A record that is not in use, near this one.
     fn free_near(&self, index: usize) -> Option<usize> {
+        // There may be many parts to look in: a full one is passed without a look at its bits.
+        if self.live == PER_PART {
+            return None;
+        }
         let some = |word: usize| Some(!self.used[word]).filter(|free| *free != 0);
         let mut words = (index / 64..MARKS).chain(0..index / 64);
         let found = words.find_map(|word| Some((word, some(word)?)));

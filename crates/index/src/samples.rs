@@ -32,7 +32,7 @@ pub(crate) fn sampled(start: usize, end: usize) -> impl Iterator<Item = usize> +
 pub(crate) struct Samples<'a>(pub(crate) &'a [AtomicU64; SAMPLE_WORDS]);
 
 impl Samples<'_> {
-    /// Notes the key of a block, if it is one of which there are samples. For the writer.
+    /// Notes the key of a block, one of those that [`sampled`] names. For the writer.
     pub(crate) fn note(self, offset: usize, key: u64) {
         let number = offset / STRIDE;
         let (word, shift) = (&self.0[number / PER_WORD % SAMPLE_WORDS], number % PER_WORD * BITS);
