@@ -263,6 +263,53 @@ fn an_old_listing_does_not_undo_what_was_done_since() {
 }
 
 #[test]
+fn a_listing_from_before_an_unload_brings_nothing_back() {
+    let mut manager = with(2, 1, 1);
+    manager.tick(at(1.0), 0.0);
+    settle(&mut manager, at(1.0));
+    let (there, other) = match manager.finds(WorkerId(0), &name(0)) {
+        Entered::Ready => (name(0), name(1)),
+        Entered::Absent => (name(1), name(0)),
+    };
+    manager.want(at(3.0), WorkerId(0), &other);
+    let unload = commands(&mut manager).remove(0);
+    assert_eq!((unload.act, &unload.adapter), (Act::Unload, &there));
+    manager.done(at(4.0), unload.job, Ok(()));
+    manager.listed(at(3.5), WorkerId(0), &[(there.clone(), None)]);
+    assert_eq!(manager.finds(WorkerId(0), &there), Entered::Absent);
+    // Somebody else may have loaded it since.
+    manager.listed(at(4.5), WorkerId(0), &[(there.clone(), None)]);
+    assert_eq!(manager.finds(WorkerId(0), &there), Entered::Ready);
+}
+
+#[test]
+fn what_a_worker_says_it_lacks_is_loaded_again() {
+    let mut manager = with(1, 1, 2);
+    manager.tick(at(1.0), 0.0);
+    let load = commands(&mut manager).remove(0);
+    manager.done(at(2.0), load.job, Ok(()));
+    // That was asked before it was loaded.
+    manager.lacks(at(3.0), at(1.5), WorkerId(0), &name(0));
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Ready);
+    manager.lacks(at(3.0), at(2.5), WorkerId(0), &name(0));
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Absent);
+    let again = commands(&mut manager);
+    assert!(
+        matches!(
+            again.as_slice(),
+            [Command {
+                act: Act::Load { .. },
+                ..
+            }]
+        ),
+        "{again:?}"
+    );
+    // A listing from before it was missed is as old as one from before a load.
+    manager.listed(at(2.7), WorkerId(0), &[(name(0), None)]);
+    assert_eq!(manager.finds(WorkerId(0), &name(0)), Entered::Absent);
+}
+
+#[test]
 fn what_is_unregistered_goes_when_nobody_uses_it() {
     let mut manager = with(1, 2, 2);
     manager.tick(at(1.0), 0.0);
@@ -405,6 +452,130 @@ proptest! {
                 let openings = manager.openings(now, &name(number));
                 let waits = openings.iter().filter(|opening| matches!(opening.when, When::Asked(_))).count();
                 prop_assert!(waits <= 1, "a burst could be scattered: {openings:?}");
+            }
+        }
+    }
+}
+
+/// Engines that do what they are told, and a manager that hears of it late.
+#[derive(Debug, Default)]
+struct Fleet {
+    /// What each engine has.
+    has: BTreeMap<WorkerId, BTreeSet<AdapterName>>,
+    /// Told, and not done yet.
+    told: Vec<Command>,
+    /// Done, which nobody heard of yet.
+    done: Vec<Command>,
+    /// Listings on their way: when each was asked for, and what the engine said.
+    asked: BTreeMap<WorkerId, (Time, Option<BTreeSet<AdapterName>>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Want(u32, u8),
+    Enter(u32, u8),
+    Leave(usize),
+    Carry(usize),
+    Hear(usize),
+    Ask(u32),
+    Say(u32),
+    Read(u32),
+    Pass(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (worker, adapter) = (0..2_u32, 0..4_u8);
+    prop_oneof![
+        4 => (worker.clone(), adapter.clone()).prop_map(|(worker, adapter)| Step::Want(worker, adapter)),
+        1 => (worker.clone(), adapter).prop_map(|(worker, adapter)| Step::Enter(worker, adapter)),
+        2 => any::<usize>().prop_map(Step::Leave),
+        4 => any::<usize>().prop_map(Step::Carry),
+        4 => any::<usize>().prop_map(Step::Hear),
+        2 => worker.clone().prop_map(Step::Ask),
+        2 => worker.clone().prop_map(Step::Say),
+        2 => worker.prop_map(Step::Read),
+        4 => (1..2_000_u32).prop_map(Step::Pass),
+    ]
+}
+
+impl Fleet {
+    fn carry_out(&mut self, which: usize) {
+        if self.told.is_empty() {
+            return;
+        }
+        let command = self.told.remove(which % self.told.len());
+        let has = self.has.get_mut(&command.worker).expect("it is there");
+        match command.act {
+            Act::Load { .. } => has.insert(command.adapter.clone()),
+            Act::Unload => has.remove(&command.adapter),
+        };
+        self.done.push(command);
+    }
+}
+
+proptest! {
+    /// Whatever is heard late, a request that is let in finds its adapter, and no engine gets more than it has slots for.
+    #[test]
+    fn who_is_let_in_finds_what_he_came_for(steps in prop::collection::vec(step(), 0..120)) {
+        let mut manager = with(4, 2, 2);
+        let mut fleet = Fleet { has: (0..2).map(|worker| (WorkerId(worker), BTreeSet::new())).collect(), ..Fleet::default() };
+        let mut inside: Vec<(WorkerId, AdapterName)> = Vec::new();
+        let mut now = at(1.0);
+        for step in steps {
+            match step {
+                Step::Want(worker, adapter) => manager.want(now, WorkerId(worker), &name(adapter)),
+                Step::Enter(worker, adapter) => {
+                    if manager.enter(now, WorkerId(worker), &name(adapter)) == Entered::Ready {
+                        inside.push((WorkerId(worker), name(adapter)));
+                    }
+                }
+                Step::Leave(which) => {
+                    if !inside.is_empty() {
+                        let (worker, adapter) = inside.remove(which % inside.len());
+                        manager.leave(now, worker, &adapter);
+                    }
+                }
+                Step::Carry(which) => fleet.carry_out(which),
+                Step::Hear(which) => {
+                    if !fleet.done.is_empty() {
+                        let command = fleet.done.remove(which % fleet.done.len());
+                        manager.done(now, command.job, Ok(()));
+                    }
+                }
+                Step::Ask(worker) => {
+                    fleet.asked.entry(WorkerId(worker)).or_insert((now, None));
+                }
+                Step::Say(worker) => {
+                    let has = fleet.has[&WorkerId(worker)].clone();
+                    if let Some((_, said @ None)) = fleet.asked.get_mut(&WorkerId(worker)) {
+                        *said = Some(has);
+                    }
+                }
+                Step::Read(worker) => {
+                    if let Some((asked, Some(said))) = fleet.asked.get(&WorkerId(worker)).cloned() {
+                        let list: Vec<_> = said.into_iter().map(|adapter| (adapter, Some("/adapters".into()))).collect();
+                        manager.listed(asked, WorkerId(worker), &list);
+                        fleet.asked.remove(&WorkerId(worker));
+                    }
+                }
+                Step::Pass(millis) => {
+                    now = now + Millis(f64::from(millis));
+                    // Nothing takes so long that it counts as failed.
+                    if fleet.told.is_empty() && fleet.done.is_empty() {
+                        manager.tick(now, 0.5);
+                    }
+                }
+            }
+            fleet.told.extend(commands(&mut manager));
+            for (worker, has) in &fleet.has {
+                prop_assert!(has.len() <= 2, "{worker:?} has {has:?}");
+                for adapter in (0..4).map(name) {
+                    let ready = manager.finds(*worker, &adapter) == Entered::Ready;
+                    prop_assert!(!ready || has.contains(&adapter), "{worker:?} does not have {adapter}");
+                }
+            }
+            for (worker, adapter) in &inside {
+                prop_assert!(fleet.has[worker].contains(adapter), "{adapter} went under a request");
             }
         }
     }

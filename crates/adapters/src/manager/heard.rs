@@ -52,7 +52,27 @@ impl Manager {
         self.stuck.retain(|(of, adapter), _| {
             *of != worker || (told.contains(adapter) && changed_since(&self.changed, (worker, adapter), asked))
         });
+        // Whoever lists next was asked later still.
+        self.changed
+            .retain(|(of, _), changed| *of != worker || *changed >= asked);
         self.forget_strangers();
+    }
+
+    /// A request that was sent to a worker at `asked` was told that its adapter is not there: the engine was restarted, or somebody
+    /// else took it away.
+    pub fn lacks(&mut self, now: Time, asked: Time, worker: WorkerId, adapter: &AdapterName) {
+        if changed_since(&self.changed, (worker, adapter), asked) {
+            return;
+        }
+        let ranks: Vec<RankId> = self.residency.ranks_of(worker).collect();
+        for rank in &ranks {
+            self.residency.remove(*rank, adapter);
+        }
+        if !ranks.is_empty() {
+            self.changed.insert((worker, adapter.clone()), now);
+        }
+        self.forget_strangers();
+        self.act(now);
     }
 
     /// A worker says of which adapters requests are under way there, whoever sent them.
@@ -149,10 +169,6 @@ impl Manager {
             let known = entry.origin == Origin::Registered || entry.source.is_some();
             known || residency.holders(adapter).next().is_some()
         });
-        let held = |(worker, adapter): &Pair| residency.on_some_of(*worker, adapter);
-        let jobs = &self.jobs;
-        self.changed
-            .retain(|pair, _| held(pair) || jobs.values().any(|job| job.worker == pair.0));
     }
 }
 

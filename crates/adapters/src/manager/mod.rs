@@ -109,7 +109,8 @@ pub struct Manager {
     giving_way: BTreeMap<WorkerId, AdapterName>,
     /// What was loaded for requests that wait stays until then, so that they find it.
     fresh: BTreeMap<Pair, Time>,
-    /// When a pair last changed by a command of ours: what engines said before that is old.
+    /// When a pair last changed by a command of ours, or was found missing: what a worker was asked before that is old. Kept until the
+    /// worker answers a question that is newer.
     changed: BTreeMap<Pair, Time>,
     plan: Plan,
     steady: Steady,
