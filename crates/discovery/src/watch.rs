@@ -72,7 +72,7 @@ pub struct Notice {
 /// What can be learnt of a worker.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// What it says it is: the first time, and whenever that changed.
+    /// What it says it is, whenever it is asked: also that nothing changed is news where somebody acted meanwhile.
     Facts(Arc<Facts>),
     /// It does not say what it is, and why: the first time, and whenever the reason changed.
     NoFacts(String),
@@ -236,9 +236,9 @@ impl Watching {
     }
 
     async fn learn(&self, at: Time, facts: Facts) -> Result<(), Over> {
-        let before = self.known();
-        if before.as_deref() == Some(&facts) {
-            return Ok(());
+        let before = self.known().filter(|before| **before == facts);
+        if let Some(same) = before {
+            return self.tell(at, News::Facts(same)).await;
         }
         let facts = Arc::new(facts);
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.clone());

@@ -275,6 +275,7 @@ impl Gateway {
             Form::Multipart => arrived.body.clone(),
         };
         let id = arrived.id.as_str();
+        let adapter = question.adapter.clone();
         let trip = Box::new(Trip {
             way: Sending {
                 gateway: self.clone(),
@@ -288,6 +289,7 @@ impl Gateway {
                 id: HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("")),
                 counted,
                 feature,
+                adapter,
                 until: arrived.began + self.config.load().serve.times.total,
             },
             asked: ask,

@@ -8,7 +8,10 @@ use hyper::HeaderMap;
 pub(crate) enum Begins {
     NotYet,
     Yes,
+    /// It failed.
     Error(EngineError),
+    /// What was asked is wrong, as the worker says.
+    Refused(EngineError),
 }
 
 /// The beginning of a stream, until it is known to be one.
@@ -40,8 +43,7 @@ impl Opening {
                     let says = heard.content || heard.done || heard.finish.is_some();
                     match heard.error {
                         Some(error) if error.code.is_none_or(|code| code >= 500) => return Begins::Error(error),
-                        // What the client did wrong is for the client to read.
-                        Some(_) => return Begins::Yes,
+                        Some(error) => return Begins::Refused(error),
                         // A comment: the connection is kept alive, and nothing more is said.
                         None if event.data().is_none() => {}
                         None if says || self.opened => return Begins::Yes,
@@ -91,6 +93,7 @@ mod tests {
             Begins::NotYet => "not yet",
             Begins::Yes => "yes",
             Begins::Error(_) => "error",
+            Begins::Refused(_) => "refused",
         };
         pieces.iter().map(word).collect()
     }
@@ -105,8 +108,10 @@ mod tests {
         const NOTHING: &str = "data: {\"choices\":[{\"delta\":{}}]}\n\n";
         const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
         const ERROR: &str = "data: {\"error\":{\"message\":\"Internal server error\",\"code\":500}}\n\n";
+        const WRONG: &str = "data: {\"error\":{\"message\":\"No such thing\",\"code\":400}}\n\n";
         assert_eq!(begins(&[": alive\n\n", WHO, WORDS]), ["not yet", "not yet", "yes"]);
         assert_eq!(begins(&[WHO, ERROR]), ["not yet", "error"]);
+        assert_eq!(begins(&[WRONG]), ["refused"]);
         assert_eq!(begins(&[WHO, NOTHING]), ["not yet", "yes"]);
         assert_eq!(begins(&[END]), ["yes"]);
         assert_eq!(begins(&[OPENS, FAILS]), ["not yet", "error"]);

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use homing_discovery::{Admission, Outcome};
-use homing_domain::RankId;
+use homing_domain::{AdapterName, RankId};
+use homing_profile::Time;
 use homing_protocol::{Ask, Delivery};
 use homing_telemetry::TryFailure;
 use hyper::header::HeaderValue;
@@ -16,6 +17,7 @@ use hyper::http::response;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tokio::time::timeout;
 
+use crate::adapters::says_absent;
 use crate::booked::Booked;
 use crate::events::LONGEST_EVENT;
 use crate::flight::Flight;
@@ -46,6 +48,8 @@ pub(crate) struct Sending {
     /// What we counted of the prompt, if we know all of it.
     pub(crate) counted: Option<u32>,
     pub(crate) feature: Feature,
+    /// The adapter that it needs.
+    pub(crate) adapter: Option<AdapterName>,
     /// When all of it must be over.
     pub(crate) until: Instant,
 }
@@ -104,6 +108,7 @@ impl Sending {
         let request = || self.request(worker, rank.dp.0);
         let first_token = self.gateway.config.load().serve.times.first_token;
         let patience = first_token.min(self.until.saturating_duration_since(Instant::now()));
+        let sent = self.gateway.clock.now();
         let until = Instant::now() + patience;
         let mut line = match self.pool.take(worker.id) {
             Some(line) => line,
@@ -137,11 +142,17 @@ impl Sending {
                 }
             }
         };
-        self.read(flight, line, head, until).await
+        self.read(flight, line, head, (sent, until)).await
     }
 
     /// Reads as much of an answer as is needed to know that it is one.
-    async fn read(&self, flight: Flight, mut line: Line, head: response::Parts, until: Instant) -> Tried {
+    async fn read(
+        &self,
+        flight: Flight,
+        mut line: Line,
+        head: response::Parts,
+        (sent, until): (Time, Instant),
+    ) -> Tried {
         let streams = self.ask.delivery == Delivery::Streamed && is_events(&head.headers) && head.status.is_success();
         let most = usize::try_from(self.gateway.config.load().serve.bodies.answer).unwrap_or(usize::MAX);
         let mut begun: Vec<Bytes> = Vec::new();
@@ -184,6 +195,15 @@ impl Sending {
                     let body = Arriving::Pieces { begun, line };
                     return Tried::Answered(Box::new(Answer { flight, head, body }));
                 }
+                Begins::Refused(error) => {
+                    let status = error.code.unwrap_or_default();
+                    if let Some(lacks) = self.lacks_adapter(sent, &flight, status, error.message.as_bytes()) {
+                        return lacked(flight, &lacks, None);
+                    }
+                    // What the client did wrong is for the client to read.
+                    let body = Arriving::Pieces { begun, line };
+                    return Tried::Answered(Box::new(Answer { flight, head, body }));
+                }
                 Begins::Error(error) => {
                     let why = format!("said: {}", error.message);
                     flight.failed(Outcome::ServerError);
@@ -198,8 +218,21 @@ impl Sending {
             flight.failed(Outcome::ServerError);
             return failed(TryFailure::Status, &why, Some((head, whole)));
         }
+        if let Some(lacks) = self.lacks_adapter(sent, &flight, head.status.as_u16(), &whole) {
+            return lacked(flight, &lacks, Some((head, whole)));
+        }
         let body = Arriving::Whole(whole);
         Tried::Answered(Box::new(Answer { flight, head, body }))
+    }
+
+    /// The adapter that a worker says it does not have, though it was thought to. Those who place adapters know it now.
+    fn lacks_adapter(&self, sent: Time, flight: &Flight, status: u16, said: &[u8]) -> Option<AdapterName> {
+        let adapter = self.adapter.as_ref().filter(|_| says_absent(status, said))?;
+        let worker = &flight.worker;
+        worker
+            .lane
+            .adapter_lacked(sent, worker.id, adapter)
+            .then(|| adapter.clone())
     }
 
     /// The request as a worker gets it.
@@ -231,6 +264,16 @@ impl Worker {
         // What came as a target is one.
         target.unwrap_or_default()
     }
+}
+
+/// It answered well, and somebody else has to be asked.
+fn lacked(flight: Flight, adapter: &AdapterName, said: Option<(response::Parts, Bytes)>) -> Tried {
+    flight.failed(Outcome::Served);
+    failed(
+        TryFailure::NoAdapter,
+        &format!("does not have the adapter `{adapter}`"),
+        said,
+    )
 }
 
 fn failed(kind: TryFailure, why: &str, said: Option<(response::Parts, Bytes)>) -> Tried {

@@ -20,7 +20,7 @@ use homing_discovery::{Change, Facts, News, Notice, Outward, Watcher, Watchers, 
 use homing_domain::{AdapterName, RankId, WorkerId};
 use homing_keeper::{Lanes, Sources, Subject};
 use homing_load::Report;
-use homing_profile::Timing;
+use homing_profile::{Time, Timing};
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
 use tokio::runtime::Handle;
@@ -75,8 +75,8 @@ struct Known {
     /// Watches it as long as it is known.
     _watcher: Watcher,
     worker: Option<Arc<Worker>>,
-    /// What it said last, where that differs from what its worker is made of by adapters only.
-    listed: Option<Arc<Facts>>,
+    /// What it said last, and when it was asked. It differs from what its worker is made of by adapters only.
+    listed: Option<(Time, Arc<Facts>)>,
 }
 
 #[derive(Debug)]
@@ -198,11 +198,13 @@ impl Steward {
                     return;
                 };
                 known.found = found;
+                let listed = known.listed.take();
                 if let Some(worker) = known.worker.take() {
-                    let facts = worker.facts.clone();
                     let id = worker.id;
                     self.forget(&worker).await;
-                    self.enlist(id, facts).await;
+                    if let Some((asked, facts)) = listed {
+                        self.enlist(id, facts, asked).await;
+                    }
                 }
             }
             Change::Left(id) => {
@@ -222,18 +224,19 @@ impl Steward {
         };
         match notice.news {
             News::Facts(facts) => match known.worker.clone() {
-                None => self.enlist(notice.worker, facts).await,
+                None => self.enlist(notice.worker, facts, notice.at).await,
                 Some(worker) if worker.facts.is_same_worker(&facts) => {
                     worker.lane.adapters_listed(notice.at, worker.id, &facts);
-                    if let Some(known) = self.known.get_mut(&notice.worker) {
-                        known.listed = Some(facts);
+                    let known = self.known.get_mut(&notice.worker);
+                    let before = known.and_then(|known| known.listed.replace((notice.at, facts.clone())));
+                    if before.is_none_or(|(_, before)| before != facts) {
+                        self.publish();
                     }
-                    self.publish();
                 }
                 Some(worker) => {
                     tracing::info!(worker = %worker.name, "says something else of itself now");
                     self.forget(&worker).await;
-                    self.enlist(notice.worker, facts).await;
+                    self.enlist(notice.worker, facts, notice.at).await;
                 }
             },
             News::NoFacts(why) => {
@@ -337,9 +340,8 @@ impl Steward {
         }
         let listed = |name: &AdapterName| {
             self.known.values().any(|known| {
-                let worker = known.worker.as_ref();
-                let facts = known.listed.as_ref().or(worker.map(|worker| &worker.facts));
-                facts.is_some_and(|facts| facts.adapters().any(|adapter| adapter.name == name.as_str()))
+                let listed = known.listed.as_ref();
+                listed.is_some_and(|(_, facts)| facts.adapters().any(|adapter| adapter.name == name.as_str()))
             })
         };
         let gone = |name: &AdapterName| !listed(name) && !self.lanes.values().any(|lane| lane.shelf.has(name));
@@ -362,7 +364,8 @@ impl Steward {
     pub(crate) fn publish(&self) {
         let known = self.known.values().filter_map(|known| {
             let worker = known.worker.clone()?;
-            let facts = known.listed.clone().unwrap_or_else(|| worker.facts.clone());
+            let listed = known.listed.as_ref().map(|(_, facts)| facts.clone());
+            let facts = listed.unwrap_or_else(|| worker.facts.clone());
             Some((worker, facts))
         });
         let leaving = self

@@ -117,7 +117,10 @@ impl Trip {
                     let why = self.way.gateway.told(&this.why);
                     self.way.record.failed(&why);
                     tracing::info!(request = %self.question.id, worker = %worker.name, %why, "a try failed");
-                    self.question.wanted.tried.push(worker.id);
+                    // Who lacks the adapter may load it, and the router knows that it does.
+                    if this.kind != TryFailure::NoAdapter {
+                        self.question.wanted.tried.push(worker.id);
+                    }
                     let closed = this.kind == TryFailure::Closed;
                     failed = Some(this);
                     if closed {

@@ -197,6 +197,8 @@ label!(
         Broken = "broken",
         /// It was not to be asked at that moment.
         Closed = "closed",
+        /// It does not have the adapter that it was thought to have.
+        NoAdapter = "no_adapter",
     }
 );
 

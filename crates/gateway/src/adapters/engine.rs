@@ -89,9 +89,35 @@ fn holds_already(act: &Act, status: StatusCode, said: &str) -> bool {
     }
 }
 
+/// Whether an engine that was sent a request says that it does not have its adapter: vLLM does not know the model, SGLang says that it is
+/// not loaded.
+pub(crate) fn says_absent(status: u16, said: &[u8]) -> bool {
+    let says = |words: &str| memchr::memmem::find(said, words.as_bytes()).is_some();
+    match status {
+        404 => says("does not exist"),
+        400 => says("LoRA adapter") && (says("not loaded") || says("never been loaded")),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adapter_that_is_not_there_is_told_from_other_errors() {
+        assert!(says_absent(
+            404,
+            b"{\"error\":{\"message\":\"The model `a` does not exist.\"}}"
+        ));
+        assert!(says_absent(
+            400,
+            b"The following requested LoRA adapters are not loaded: a\nLoaded adapters: ."
+        ));
+        assert!(!says_absent(404, b"{\"detail\":\"Not Found\"}"));
+        assert!(!says_absent(400, b"max_tokens must be at least 1"));
+        assert!(!says_absent(500, b"does not exist"));
+    }
 
     #[test]
     fn what_holds_already_is_no_failure() {

@@ -10,6 +10,9 @@
 //! **Invariant:** an adapter is not unloaded under a request: whoever sends one holds an [`Inside`] until the answer is over, and is sent
 //! elsewhere if the adapter is on its way out.
 //!
+//! A worker that says of a request that its adapter is not there is believed: it was restarted, or others manage it too. The request goes
+//! to another, or waits for a load.
+//!
 //! **Invariant:** the router is told of a load after it is done, and of an unload before it is begun.
 
 mod admin;
@@ -22,6 +25,7 @@ mod wait;
 pub(crate) use admin::routes;
 pub use catalogue::CatalogueError;
 pub(crate) use catalogue::{Catalogue, Entries};
+pub(crate) use engine::says_absent;
 pub(crate) use orders::Order;
 pub(crate) use shelf::{Inside, Shelf, ShelfConfig};
 pub(crate) use wait::LoadWait;

@@ -182,8 +182,8 @@ impl Shelf {
 }
 
 impl Lane {
-    /// A worker takes requests from now on.
-    pub(crate) fn adapters_came(self: &Arc<Self>, worker: &Worker) {
+    /// A worker takes requests from now on. It was asked at `asked` what it is.
+    pub(crate) fn adapters_came(self: &Arc<Self>, worker: &Worker, asked: Time) {
         let slots = worker.facts.adapter_slots.unwrap_or(self.shelf.config.slots);
         let host = Host {
             worker: worker.id,
@@ -203,7 +203,7 @@ impl Lane {
         if let SlotsHeard::Changed { from, to } = heard {
             tracing::warn!(worker = %worker.name, from, to, "has another number of slots for adapters than before");
         }
-        self.adapters_listed(self.now(), worker.id, &worker.facts);
+        self.adapters_listed(asked, worker.id, &worker.facts);
     }
 
     /// A worker says which adapters it has; it was asked at `asked`.
@@ -308,6 +308,17 @@ impl Lane {
             worker,
             adapter: adapter.clone(),
         }))
+    }
+
+    /// A worker that was sent a request at `sent` says that it does not have its adapter. Returns whether that is for us to mend: where any
+    /// worker is sent any adapter it is not.
+    pub(crate) fn adapter_lacked(self: &Arc<Self>, sent: Time, worker: WorkerId, adapter: &AdapterName) -> bool {
+        if self.shelf.config.mode == AdapterMode::Observe {
+            return false;
+        }
+        self.shelf.inner().manager.lacks(self.now(), sent, worker, adapter);
+        self.adapters_changed(Some(adapter));
+        true
     }
 
     /// Time passed.

@@ -7,7 +7,7 @@ use homing_discovery::{Facts, Health};
 use homing_domain::{KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Subject, feed_config, index_config};
 use homing_load::RankSpec;
-use homing_profile::Millis;
+use homing_profile::{Millis, Time};
 use homing_router::{CacheView, NewRank, Router};
 use homing_scheduler::{Label, RankFacts};
 use tokio::runtime::Handle;
@@ -20,8 +20,8 @@ use crate::table::adapters;
 use crate::worker::{Enlisted, Worker};
 
 impl Steward {
-    /// A worker that said what it is begins to take requests.
-    pub(super) async fn enlist(&mut self, id: WorkerId, facts: Arc<Facts>) {
+    /// A worker that said what it is begins to take requests. It was asked at `asked`.
+    pub(super) async fn enlist(&mut self, id: WorkerId, facts: Arc<Facts>, asked: Time) {
         let Some(known) = self.known.get(&id) else { return };
         let filled = facts.fill(&known.found.spec, &self.config.worker_defaults());
         let spec = filled.spec;
@@ -58,9 +58,9 @@ impl Steward {
         }
         if let Some(known) = self.known.get_mut(&id) {
             known.worker = Some(worker.clone());
-            known.listed = None;
+            known.listed = Some((asked, worker.facts.clone()));
         }
-        worker.lane.adapters_came(&worker);
+        worker.lane.adapters_came(&worker, asked);
         self.publish();
         if let Some(checkup) = &self.checkup {
             checkup.begin(&worker);

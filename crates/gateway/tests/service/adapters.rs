@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use homing_telemetry::TryFailure;
 use serde_json::{Value, json};
 
 use crate::harness::{Engine, Gateway, events, file, refused};
@@ -50,7 +51,9 @@ async fn adapters_move_between_four_engines_while_streams_run_and_none_fails() {
         ])
     };
     let engines = [engine(), engine(), engine(), engine()];
-    let gateway = Gateway::before(&engines, MANAGE).await;
+    // Engines are asked all the time what they have, so that some answers are old when they come.
+    let often = [MANAGE, &[("probe.interval", "100ms")]].concat();
+    let gateway = Gateway::before(&engines, &often).await;
     for number in 0..ADAPTERS {
         register(&gateway, &format!("lora-{number}")).await;
     }
@@ -81,6 +84,8 @@ async fn adapters_move_between_four_engines_while_streams_run_and_none_fails() {
     };
     tokio::join!(user(0), user(1), user(2), user(3), user(4), user(5));
     assert_eq!(served.load(Ordering::Relaxed), 96);
+    let missed = gateway.metrics.gateway.failed_tries.of(TryFailure::NoAdapter).get();
+    assert_eq!(missed, 0, "who is let in finds its adapter");
     let shown = gateway.admin("/admin/adapters").await;
     let moves = &shown["models"][0]["moves"];
     assert!(
@@ -195,6 +200,62 @@ async fn a_worker_that_cannot_load_is_left_for_one_that_can() {
             shown["models"][0]["moves"]["failed_loads"].as_u64().unwrap() > 0
         })
         .await;
+}
+
+/// Somebody else takes an adapter from an engine.
+async fn take_away(gateway: &Gateway, engine: &Engine, name: &str) {
+    let asked = gateway.client.post(format!("{}/v1/unload_lora_adapter", engine.url()));
+    let taken = asked.json(&json!({ "lora_name": name })).send().await.unwrap();
+    assert!(taken.status().is_success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_that_somebody_took_away_is_loaded_again_and_no_request_fails() {
+    // It is not asked again what it has while this runs.
+    let seldom = [MANAGE, &[("probe.interval", "10m")]].concat();
+    let engines = [Engine::start(&[])];
+    let gateway = Gateway::before(&engines, &seldom).await;
+    register(&gateway, "poet").await;
+    let failed = || gateway.metrics.gateway.failed_tries.of(TryFailure::NoAdapter).get();
+    for (round, stream) in [(1, false), (2, true)] {
+        gateway.ok("/v1/completions", &ask("poet", round, 4)).await;
+        take_away(&gateway, &engines[0], "poet").await;
+        let mut body = ask("poet", 10 + round, 4);
+        body["stream"] = json!(stream);
+        let response = gateway.send("/v1/completions", &body).await;
+        assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+        assert_eq!(failed(), u64::from(round));
+    }
+    let decisions = gateway.admin("/admin/decisions?limit=1").await;
+    let tries = decisions["decisions"][0]["tries"].as_array().unwrap();
+    let why = tries[0]["failed"].as_str().unwrap();
+    assert_eq!((tries.len(), why), (2, "does not have the adapter `poet`"), "{tries:?}");
+    let fleet = gateway.admin("/admin/fleet").await;
+    assert_eq!(fleet["workers"][0]["health"], "up", "it did nothing wrong");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_managing_who_lost_an_adapter_is_left_for_who_has_it() {
+    let engines = [Engine::start(&[]), Engine::start(&[])];
+    let load = json!({"lora_name": "poet", "lora_path": "/adapters/poet"});
+    for engine in &engines {
+        let asked = reqwest::Client::new().post(format!("{}/v1/load_lora_adapter", engine.url()));
+        assert!(asked.json(&load).send().await.unwrap().status().is_success());
+    }
+    let gateway = Gateway::before(&engines, &[("probe.interval", "10m")]).await;
+    take_away(&gateway, &engines[0], "poet").await;
+    for number in 0..8 {
+        let response = gateway.send("/v1/completions", &ask("poet", number, 4)).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["x-homing-served-by"], engines[1].url().as_str());
+    }
+    let failed = gateway.metrics.gateway.failed_tries.of(TryFailure::NoAdapter).get();
+    assert!(failed <= 1, "it is asked once at most: {failed}");
+    // If nobody has it any more, the client reads what the engine said.
+    take_away(&gateway, &engines[1], "poet").await;
+    let (status, said) = gateway.post("/v1/completions", &ask("poet", 9, 4)).await;
+    assert_eq!(status, 404, "{said}");
+    assert!(said["error"]["message"].as_str().unwrap().contains("poet"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
