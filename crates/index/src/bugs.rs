@@ -29,6 +29,10 @@ pub enum Bug {
     ClearNotAwaited,
     /// What waits for a label waits on when the engine has given that label up.
     LabelOutlivesBlock,
+    /// A rank's own label comes to name a block without a look at whether it names another.
+    NameTakenUnseen,
+    /// Labels do not follow a run to its new number.
+    NameLeftBehind,
     /// A slot is used again before it was swept.
     SlotReusedUnswept,
     /// A run that was cut short does not look for runs that continue what was cut.
@@ -57,7 +61,7 @@ pub enum Bug {
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// Those that one thread can notice, however much room there is.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
         Self::HoleIgnored,
@@ -70,6 +74,8 @@ impl Bug {
         Self::OrphansSurviveClear,
         Self::ClearNotAwaited,
         Self::LabelOutlivesBlock,
+        Self::NameTakenUnseen,
+        Self::NameLeftBehind,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,
     ];

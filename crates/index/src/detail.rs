@@ -26,7 +26,7 @@ impl Cell {
     }
 }
 
-/// Labels of the slot's own for plain blocks.
+/// Labels of the slot's own for plain blocks. Where a block is not plain, what they say is not valid.
 #[derive(Clone, Debug, Default)]
 struct OwnLabels {
     at: Bits,
@@ -68,6 +68,8 @@ pub(crate) struct Detail {
     pub(crate) counted_beyond: bool,
     /// Whether it changed in this step and is still to be published.
     pub(crate) dirty: bool,
+    /// What [`Detail::bytes`] was when it was last counted.
+    pub(crate) counted_bytes: u32,
 }
 
 impl Detail {
@@ -83,6 +85,72 @@ impl Detail {
     pub(crate) fn binds(&self, offset: usize, label: Label, run_label: u64) -> bool {
         self.plain.contains(offset) && self.primary(offset, run_label) == label.get()
             || self.cells_at(offset).iter().any(|cell| cell.label == label.get())
+    }
+
+    /// Whether `label` names the block at `offset`, other than as the run's label of a block that is held plainly.
+    #[inline]
+    pub(crate) fn calls(&self, offset: usize, label: Label) -> bool {
+        self.own_label(offset) == Some(label.get())
+            || self.cells_at(offset).iter().any(|cell| cell.label == label.get())
+    }
+
+    /// The slot's own label of a block that it plainly holds, if it has one.
+    #[inline]
+    pub(crate) fn own_label(&self, offset: usize) -> Option<u64> {
+        let own = self.own.as_ref().filter(|own| own.at.contains(offset))?;
+        self.plain.contains(offset).then(|| own.labels[offset])
+    }
+
+    /// Whether it is a plain leading part: then only labels tell it from what the run says itself.
+    #[inline]
+    pub(crate) fn is_lead(&self) -> bool {
+        self.cells.is_empty() && self.plain.first_absent(0) == self.plain.end()
+    }
+
+    /// A plain leading part becomes longer. Each new block comes with the slot's own label, if it has one.
+    pub(crate) fn extend_lead(&mut self, labels: &[Option<u64>]) {
+        let (from, to) = (self.plain.end(), self.plain.end() + labels.len());
+        self.plain.insert_all(from, to);
+        if self.own.is_none() && labels.iter().all(Option::is_none) {
+            return;
+        }
+        let own = self.own.get_or_insert_default();
+        own.at.cut(from);
+        own.labels.truncate(from);
+        let Some(last) = labels.iter().rposition(Option::is_some) else {
+            return;
+        };
+        let end = from + last + 1;
+        if end > own.labels.capacity() {
+            // Decoding adds block after block: some room ahead, but not as much as a vector would take.
+            let room = end + end / 8 - own.labels.len();
+            own.labels
+                .reserve_exact(if labels.len() > 1 { end - own.labels.len() } else { room });
+        }
+        own.labels.resize(from, 0);
+        own.labels
+            .extend(labels[..=last].iter().map(|label| label.unwrap_or(0)));
+        if labels[..=last].iter().all(Option::is_some) {
+            own.at.insert_all(from, end);
+        } else {
+            let named = labels.iter().enumerate().filter(|(_, label)| label.is_some());
+            named.for_each(|(index, _)| own.at.insert(from + index));
+        }
+    }
+
+    /// Takes everything from `start` on away.
+    pub(crate) fn cut(&mut self, start: usize) {
+        self.plain.cut(start);
+        self.cells.retain(|cell| (cell.offset as usize) < start);
+        if let Some(own) = &mut self.own {
+            own.at.cut(start);
+            own.labels.truncate(own.at.end());
+            if own.labels.is_empty() {
+                self.own = None;
+            } else if own.labels.len() * 2 < own.labels.capacity() {
+                own.labels.shrink_to_fit();
+            }
+        }
     }
 
     /// Adds copies. Says whether the label names this block only since now.
@@ -148,8 +216,8 @@ impl Detail {
         labels
     }
 
-    /// Takes everything on one tier away. Returns the labels that went, with the offsets of their blocks: they may have
-    /// other copies.
+    /// Takes everything on one tier away. Returns the labels that went, once, with the offsets of their blocks: they may
+    /// have other copies.
     pub(crate) fn clear_tier(&mut self, tier: Tier) -> Vec<(usize, Label)> {
         let mut gone = Vec::new();
         self.cells.retain(|cell| {
@@ -166,6 +234,8 @@ impl Detail {
                 gone.extend(named.map(|offset| (offset, Label::new(own.labels[offset]))));
             }
         }
+        gone.sort_unstable();
+        gone.dedup();
         gone
     }
 
@@ -249,12 +319,13 @@ impl Detail {
         self.cells.is_empty() && self.uses_no_own_label() && self.plain.first_absent(0) == self.plain.end()
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes of it, about.
+    pub(crate) fn bytes(&self) -> u32 {
         let own = self
             .own
             .as_ref()
             .map_or(0, |own| own.labels.capacity() * 8 + own.at.end() / 8 + 64);
-        size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.plain.end() / 8 + own
+        (size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.plain.end() / 8 + own) as u32
     }
 
     fn uses_no_own_label(&self) -> bool {

@@ -20,6 +20,7 @@ use crate::table::Table;
 use crate::write::Kind;
 use crate::write::clear::Clearing;
 use crate::write::maintain::Housekeeping;
+use crate::write::names::Renumbered;
 
 /// Why an operation was refused. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -139,6 +140,10 @@ pub struct Index {
     pub(crate) first_keys: Table,
     /// From a label to the run and the offset of a block that has it as the run's own label.
     pub(crate) labels: Table,
+    /// From a slot and a label that is not the run's own to the run and the offset of the block that it calls so.
+    pub(crate) names: Table,
+    /// The run whose number changed last, while names still lead to the old one.
+    pub(crate) renumbered: Option<Renumbered>,
     /// Chunks for log, records and labels that somebody beside the writer makes. Lives on while one holds a handle.
     pub(crate) stock: Arc<Stock>,
     /// Labels that several blocks have as their run's own: different ranks call different blocks so.
@@ -192,6 +197,8 @@ impl Index {
             runs,
             first_keys,
             labels: Table::of_writer(reserve()),
+            names: Table::of_writer(reserve()),
+            renumbered: None,
             stock,
             ambiguous: FxHashSet::default(),
             slots,
@@ -409,16 +416,12 @@ impl Index {
     }
 
     fn bytes(&self) -> u64 {
-        let details = |info: &crate::slots::SlotInfo| {
-            let own = info.own_labels.as_ref().map_or(0, crate::own_labels::OwnLabels::bytes);
-            own + info
-                .details
-                .values()
-                .map(|detail| detail.bytes() as u64 + 24)
-                .sum::<u64>()
-        };
-        let slots: u64 = self.slots.occupied().map(|index| details(self.slots.info(index))).sum();
-        let tables = self.first_keys.bytes() + self.labels.bytes();
+        let slots = self
+            .slots
+            .occupied()
+            .map(|index| self.slots.info(index).details.bytes());
+        let slots: u64 = slots.sum();
+        let tables = self.first_keys.bytes() + self.labels.bytes() + self.names.bytes();
         self.heap.reserved_words() * 8 + self.runs.bytes() + tables + self.stock.bytes() + slots
     }
 

@@ -4,12 +4,9 @@
 use std::sync::Arc;
 
 use homing_domain::{Label, RankId};
-use rustc_hash::FxHashMap;
 
-use crate::detail::Detail;
+use crate::details::Details;
 use crate::orphans::Orphans;
-use crate::own_labels::OwnLabels;
-use crate::record::RunId;
 use crate::{Copies, IndexError};
 
 /// A rank's place in the bitsets. Valid until the rank is dropped, cleared as a whole or replaced; then every operation
@@ -52,9 +49,9 @@ pub(crate) struct SlotInfo {
     pub(crate) rank: RankId,
     pub(crate) copies: Copies,
     /// Runs of which this slot holds something else than plain leading blocks.
-    pub(crate) details: FxHashMap<RunId, Box<Detail>>,
-    /// Labels of this slot that are not the run's own.
-    pub(crate) own_labels: Option<OwnLabels>,
+    pub(crate) details: Details,
+    /// How many labels of this slot are not the run's own.
+    pub(crate) own_labels: u64,
     pub(crate) orphans: Orphans,
     /// Blocks held on any tier.
     pub(crate) blocks: u64,
@@ -69,8 +66,8 @@ impl SlotInfo {
             state: SlotState::Free,
             rank: RankId::new(0, 0),
             copies: Copies::Counted,
-            details: FxHashMap::default(),
-            own_labels: None,
+            details: Details::default(),
+            own_labels: 0,
             orphans: Orphans::default(),
             blocks: 0,
             truncated: false,
@@ -205,6 +202,12 @@ impl Slots {
 pub(crate) fn label_hash(label: Label) -> u64 {
     let mixed = label.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Where a label leads that one slot has for itself.
+pub(crate) fn own_hash(slot: usize, label: Label) -> u64 {
+    let mixed = label.get() ^ (slot as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    label_hash(Label::new(mixed))
 }
 
 /// Everything that readers look at, published together.

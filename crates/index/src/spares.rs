@@ -6,7 +6,7 @@
 //! This crate starts no thread. Whoever owns the writer's thread holds a [`Spares`] and has [`Spares::make`] called on
 //! another one when [`Spares::is_wanted`]. While nobody holds one, the writer makes its chunks a little at a time.
 //!
-//! A part of the index (log, records, samples, labels) asks for one chunk when its last is half full, and asks for none while
+//! A part of the index (log, records, samples, labels, names) asks for one chunk when its last is half full, and asks for none while
 //! [`MOST`] are on the shelf. So an index that does not grow has none, and one that rests gives them up
 //! ([`Stock::relax`]).
 //!
@@ -20,7 +20,7 @@ use crate::chunk::{CHUNK_WORDS, Chunk, Spare};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Chunks on the shelf, cleared or not, for which the writer asks at most: one for each part of the index.
-const MOST: u64 = 4;
+const MOST: u64 = 5;
 
 /// What the writer and those who make chunks for it share.
 #[derive(Debug, Default)]

@@ -60,6 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(|rank| Step::Reinstall { rank }),
         1 => (any::<u8>(), 0_u8..6, 0_u8..24)
             .prop_map(|(rank, sequence, count)| Step::Replace { rank, sequence, count }),
+        2 => any::<u8>().prop_map(|run| Step::Renumber { run }),
         2 => Just(Step::Maintain),
     ]
 }

@@ -106,6 +106,7 @@ impl Bytes<'_> {
                 sequence: self.below(6),
                 count: self.below(24),
             },
+            27 => Step::Renumber { run: rank },
             _ => Step::Maintain,
         }
     }

@@ -206,6 +206,7 @@ impl Pair {
             Step::Rejoin { rank } => self.rejoin(self.rank(*rank))?,
             Step::Reinstall { rank } => self.reinstall(self.rank(*rank))?,
             Step::Replace { rank, sequence, count } => self.replace(self.rank(*rank), *sequence, *count % LENGTH)?,
+            Step::Renumber { run } => self.index.renumber_one((*run).into()),
             Step::Maintain => while self.index.maintain(50).is_pending() {},
         }
         Ok(())

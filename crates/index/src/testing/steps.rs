@@ -73,6 +73,11 @@ pub enum Step {
         /// How many blocks of it.
         count: u8,
     },
+    /// A run gets another number, as runs do when few are left; labels lead to the old one for a while.
+    Renumber {
+        /// Which run.
+        run: u8,
+    },
     /// Housekeeping.
     Maintain,
 }

@@ -31,7 +31,50 @@ impl Index {
                 self.blocks, self.config.capacity
             ));
         }
-        self.verify_slots()
+        self.verify_slots()?;
+        if self.config.bug.is_none() {
+            self.verify_names()?;
+        }
+        Ok(())
+    }
+
+    /// Every label of a slot's own leads to its block, and nothing else is in that table.
+    fn verify_names(&self) -> Result<(), String> {
+        let mut names = 0;
+        for slot in self.slots.occupied() {
+            let info = self.slots.info(slot);
+            let (mut own, mut bytes) = (0, 0);
+            for run in self.runs.iter() {
+                let Some(detail) = info.details.get(run) else { continue };
+                bytes += u64::from(detail.bytes());
+                for offset in detail.offsets() {
+                    let place = Place {
+                        run,
+                        offset: offset as u16,
+                    };
+                    let run_label = self.label_at(place);
+                    for label in detail.labels_at(offset, run_label.get()) {
+                        let is_own = label != run_label;
+                        own += u64::from(is_own);
+                        if is_own && self.find_own(slot, label) != Some(place) {
+                            return Err(format!("slot {slot} calls {place:?} {label:?}, but finds it elsewhere"));
+                        }
+                    }
+                }
+            }
+            if own != info.own_labels || bytes != info.details.bytes_inside() {
+                let counted = (info.own_labels, info.details.bytes_inside());
+                return Err(format!(
+                    "slot {slot}: own labels, bytes of details are counted as {counted:?} but are {:?}",
+                    (own, bytes)
+                ));
+            }
+            names += own;
+        }
+        if names != self.names.len() {
+            return Err(format!("{names} own labels, but {} in the table", self.names.len()));
+        }
+        Ok(())
     }
 
     fn verify_run(&self, run: RunId, places: &mut HashMap<u64, Place>) -> Result<(), String> {
@@ -108,7 +151,7 @@ impl Index {
                 continue;
             }
             for run in self.runs_of(slot) {
-                match info.details.get(&run) {
+                match info.details.get(run) {
                     Some(detail) => {
                         blocks += detail.offsets().len() as u64;
                         if detail.cuts() != self.cuts(run, slot) && self.config.bug.is_none() {

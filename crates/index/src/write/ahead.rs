@@ -7,7 +7,7 @@ use super::Place;
 use crate::blocks::key_word;
 use crate::chunk::prefetch;
 use crate::index::Index;
-use crate::slots::label_hash;
+use crate::slots::{label_hash, own_hash};
 use crate::table::Table;
 
 /// How many labels ahead their buckets are asked for.
@@ -19,34 +19,38 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Asks for the buckets of the first labels; `label` knows them by number, as long as there are any.
+    /// Asks for the buckets of the first labels; `hash` knows their hashes by number, as long as there are any.
     #[inline]
-    pub(crate) fn new(table: &Table, label: impl Fn(usize) -> Option<Label>) -> Self {
+    pub(crate) fn new(table: &Table, hash: impl Fn(usize) -> Option<u64>) -> Self {
         let mut hashes = [0; AHEAD];
-        for (hash, early) in hashes.iter_mut().zip((0..AHEAD).map_while(label)) {
-            *hash = label_hash(early);
-            table.prefetch(*hash);
+        for (place, early) in hashes.iter_mut().zip((0..AHEAD).map_while(hash)) {
+            *place = early;
+            table.prefetch(early);
         }
         Self { hashes }
     }
 
     /// The hash of a label whose turn has come: they come one after the other. Asks for a later bucket meanwhile.
     #[inline]
-    pub(crate) fn turn(&mut self, table: &Table, number: usize, label: impl Fn(usize) -> Option<Label>) -> u64 {
+    pub(crate) fn turn(&mut self, table: &Table, number: usize, hash: impl Fn(usize) -> Option<u64>) -> u64 {
         let place = number % AHEAD;
-        let hash = self.hashes[place];
-        if let Some(later) = label(number + AHEAD) {
-            self.hashes[place] = label_hash(later);
-            table.prefetch(self.hashes[place]);
+        let now = self.hashes[place];
+        if let Some(later) = hash(number + AHEAD) {
+            self.hashes[place] = later;
+            table.prefetch(later);
         }
-        hash
+        now
     }
 }
 
 impl Index {
     /// Asks for the block that a label probably names and for those before it, where engines go on: its bucket, then what is
     /// known of the run, then keys and labels. Each waits for the one before it, and brings all of its kind at once.
-    pub(crate) fn ask_for(&self, label: Label) {
+    pub(crate) fn ask_for(&self, slot: usize, label: Label) {
+        if self.slots.info(slot).own_labels > 0 && self.names.find(own_hash(slot, label), |_| true).is_some() {
+            // What is known of it lies elsewhere.
+            return;
+        }
         let Some(place) = self.labels.find(label_hash(label), |_| true).map(Place::decode) else {
             return;
         };

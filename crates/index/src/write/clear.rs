@@ -76,7 +76,7 @@ impl Index {
 
     /// Takes what a slot holds of a run on one tier. Returns the work that it was.
     fn clear_run(&mut self, slot: usize, run: RunId, tier: Tier) -> u32 {
-        if self.slots.info(slot).details.contains_key(&run) {
+        if self.slots.info(slot).details.contains(run) {
             return self.clear_detail(slot, run, tier);
         }
         let cut = self.cut(run, slot);
@@ -103,14 +103,9 @@ impl Index {
             };
             let run_label = self.label_at(place);
             let names = |detail: &Detail| detail.binds(offset, label, run_label.get());
-            let is_bound = self
-                .slots
-                .info(slot)
-                .details
-                .get(&run)
-                .is_some_and(|detail| names(detail));
+            let is_bound = self.slots.info(slot).details.get(run).is_some_and(names);
             if label != run_label && !is_bound {
-                self.drop_own_label(slot, label);
+                self.drop_own_label(slot, label, place);
             }
         }
         4 + before as u32
@@ -125,7 +120,7 @@ impl Index {
     /// Everything that a slot holds of a block, but for what is about to go.
     pub(crate) fn holdings(&self, slot: usize, place: Place) -> Vec<(Holding, u32)> {
         let run_label = self.label_at(place);
-        let mut holdings = match self.slots.info(slot).details.get(&place.run) {
+        let mut holdings = match self.slots.info(slot).details.get(place.run) {
             Some(detail) => detail.holdings_at(place.offset as usize, run_label.get()),
             None if place.offset < self.cut(place.run, slot) => vec![(super::Kind::PLAIN.of(run_label), 1)],
             None => Vec::new(),

@@ -10,6 +10,7 @@ use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, Record, RunId};
 use crate::sets::SlotSet;
+use crate::slots::label_hash;
 use crate::sync::Ordering;
 
 /// Words moved for one unit of work.
@@ -78,10 +79,25 @@ impl Index {
     /// Gives a run of the highest chunk a lower number, or drops that chunk if it is empty.
     pub(crate) fn compact_runs(&mut self) {
         let Some(run) = self.runs.highest() else { return };
-        let Some(new) = self.runs.take(self.runs.record(run).first(), 0) else {
+        let Some(new) = self.take_run(self.runs.record(run).first(), 0) else {
             return;
         };
         self.renumber(run, new);
+    }
+
+    /// Gives some run another number though there is no need to, if it could happen now; or goes on with the last.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn renumber_one(&mut self, which: usize) {
+        if self.renumbered.is_some() {
+            self.renumber_names(1);
+        } else if self.clearings.is_empty() && !self.housekeeping.is_sweeping() && self.runs.live() > 0 {
+            let run = self.runs.iter().nth(which % self.runs.live());
+            let new = run.and_then(|run| self.take_run(self.runs.record(run).first(), 0));
+            if let (Some(run), Some(new)) = (run, new) {
+                self.renumber(run, new);
+            }
+        }
+        self.publish_view();
     }
 
     fn renumber(&mut self, old: RunId, new: RunId) {
@@ -158,10 +174,11 @@ impl Index {
     fn renumber_labels(&mut self, from: Stretch, to: Place) {
         let blocks = blocks_in(&self.heap, self.runs.record(from.run).blocks());
         let count = (from.to - from.from) as usize;
-        let label = |index: usize| (index < count).then(|| Label::new(blocks.label(from.from as usize + index)));
-        let mut ahead = Ahead::new(&self.labels, label);
+        let hash_of =
+            |index: usize| (index < count).then(|| label_hash(Label::new(blocks.label(from.from as usize + index))));
+        let mut ahead = Ahead::new(&self.labels, hash_of);
         for index in 0..count {
-            let hash = ahead.turn(&self.labels, index, label);
+            let hash = ahead.turn(&self.labels, index, hash_of);
             let place = Place {
                 run: from.run,
                 offset: from.from + index as u16,
@@ -172,35 +189,6 @@ impl Index {
             };
             let found = self.labels.replace(hash, place.encode(), moved.encode());
             debug_assert!(found, "every block of a run has its label in the table");
-        }
-    }
-
-    fn renumber_details(&mut self, old: RunId, new: RunId) {
-        if self.runs.meta(new).details == 0 {
-            return;
-        }
-        let slots: Vec<usize> = self.slots.occupied().collect();
-        for slot in slots {
-            let Some(detail) = self.slots.info_mut(slot).details.remove(&old) else {
-                continue;
-            };
-            for offset in detail.offsets() {
-                let run_label = self.label_at(Place {
-                    run: old,
-                    offset: offset as u16,
-                });
-                let labels = detail.labels_at(offset, run_label.get());
-                let place = Place {
-                    run: new,
-                    offset: offset as u16,
-                };
-                for label in labels.into_iter().filter(|label: &Label| *label != run_label) {
-                    if let Some(own) = &mut self.slots.info_mut(slot).own_labels {
-                        own.insert(label, place);
-                    }
-                }
-            }
-            self.slots.info_mut(slot).details.insert(new, detail);
         }
     }
 

@@ -52,7 +52,7 @@ impl Index {
         for (slot, cuts) in self.holders(run) {
             let kept = cuts.map(|cut| cut.min(start as u16));
             if kept != cuts {
-                if !self.slots.info(slot).details.contains_key(&run) {
+                if !self.slots.info(slot).details.contains(run) {
                     self.slots.info_mut(slot).blocks -= u64::from(cuts[0] - kept[0]);
                 }
                 let was_held = self.loses(slot, run, start..len);
@@ -84,14 +84,15 @@ impl Index {
         let slots: Vec<usize> = self.slots.occupied().collect();
         for slot in slots {
             let was_held = self.loses(slot, run, start..len);
-            let Some(mut detail) = self.slots.info_mut(slot).details.remove(&run) else {
+            let Some(mut detail) = self.slots.info_mut(slot).details.remove(run) else {
                 continue;
             };
             for offset in start..len {
-                let run_label = self.label_at(Place {
+                let place = Place {
                     run,
                     offset: offset as u16,
-                });
+                };
+                let run_label = self.label_at(place);
                 let labels = detail.remove_all(offset, run_label.get());
                 let info = self.slots.info_mut(slot);
                 if !labels.is_empty() {
@@ -99,7 +100,7 @@ impl Index {
                     info.truncated |= was_held;
                 }
                 for label in labels.into_iter().filter(|label| *label != run_label) {
-                    self.drop_own_label(slot, label);
+                    self.drop_own_label(slot, label, place);
                 }
             }
             self.slots.info_mut(slot).details.insert(run, detail);

@@ -10,7 +10,6 @@ use crate::bugs::planted;
 use crate::detail::{Detail, Holding, Taken};
 use crate::index::{Index, StoreOutcome};
 use crate::orphans::{Awaited, Orphan};
-use crate::own_labels::OwnLabels;
 use crate::record::RunId;
 
 /// Labels that one slot may have for one block. An engine that gives one content ever new labels would otherwise take
@@ -153,7 +152,7 @@ impl Index {
             self.slots.info_mut(slot).blocks -= 1;
         }
         if taken == Taken::LastCopy && holding.label != run_label {
-            self.drop_own_label(slot, holding.label);
+            self.drop_own_label(slot, holding.label, place);
         }
         true
     }
@@ -169,7 +168,7 @@ impl Index {
             self.slots.info_mut(slot).blocks -= 1;
         }
         if label != run_label {
-            self.drop_own_label(slot, label);
+            self.drop_own_label(slot, label, place);
         }
     }
 
@@ -185,20 +184,20 @@ impl Index {
     pub(crate) fn runs_of(&self, slot: usize) -> Vec<RunId> {
         let details = &self.slots.info(slot).details;
         let all = self.runs.iter();
-        all.filter(|run| details.contains_key(run) || self.cut(*run, slot) > 0)
+        all.filter(|run| details.contains(*run) || self.cut(*run, slot) > 0)
             .collect()
     }
 
     /// The details of a slot about a run, made from its plain leading part if there were none. The run is noted as
     /// changed: [`Index::publish_details`] must follow.
     pub(crate) fn open_detail(&mut self, slot: usize, run: RunId) -> &mut Detail {
-        if !self.slots.info(slot).details.contains_key(&run) {
+        if !self.slots.info(slot).details.contains(run) {
             let cut = self.cut(run, slot);
             self.runs.meta_mut(run).details += 1;
             let detail = Box::new(Detail::prefix(cut as usize));
             self.slots.info_mut(slot).details.insert(run, detail);
         }
-        let detail = self.slots.info_mut(slot).details.get_mut(&run).expect("inserted above");
+        let detail = self.slots.info_mut(slot).details.get_mut(run).expect("inserted above");
         if !std::mem::replace(&mut detail.dirty, true) {
             self.work.dirty.push(run);
             self.work.pinned.push(run);
@@ -249,7 +248,7 @@ impl Index {
     }
 
     fn cuts_of_detail(&self, slot: usize, run: RunId) -> Cuts {
-        let Some(detail) = self.slots.info(slot).details.get(&run) else {
+        let Some(detail) = self.slots.info(slot).details.get(run) else {
             return self.cuts(run, slot);
         };
         let cuts = detail.cuts();
@@ -258,7 +257,7 @@ impl Index {
         }
         if planted!(self.config, HoleNotRestored) {
             let before = self.cuts(run, slot);
-            let known = self.slots.info(slot).details[&run].counted_beyond;
+            let known = detail.counted_beyond;
             return if known {
                 std::array::from_fn(|tier| cuts[tier].min(before[tier]))
             } else {
@@ -270,7 +269,7 @@ impl Index {
 
     /// Details that say no more than the leading part are dropped; others are counted where trimming looks for them.
     pub(crate) fn settle_detail(&mut self, slot: usize, run: RunId, cuts: Cuts) {
-        let Some(detail) = self.slots.info_mut(slot).details.get_mut(&run) else {
+        let Some(detail) = self.slots.info_mut(slot).details.get_mut(run) else {
             return;
         };
         let is_beyond = detail.end() > cuts[Tier::COUNT - 1] as usize;
@@ -281,25 +280,9 @@ impl Index {
         meta.beyond = meta.beyond + u16::from(is_beyond) - u16::from(was_beyond);
         if is_simple {
             meta.details -= 1;
-            self.slots.info_mut(slot).details.remove(&run);
-        }
-    }
-
-    fn add_own_label(&mut self, slot: usize, label: Label, place: Place) {
-        self.slots
-            .info_mut(slot)
-            .own_labels
-            .get_or_insert_with(OwnLabels::new)
-            .insert(label, place);
-    }
-
-    pub(crate) fn drop_own_label(&mut self, slot: usize, label: Label) {
-        let info = self.slots.info_mut(slot);
-        if let Some(own) = &mut info.own_labels {
-            own.remove(label);
-            if own.is_empty() {
-                info.own_labels = None;
-            }
+            self.slots.info_mut(slot).details.remove(run);
+        } else {
+            self.slots.info_mut(slot).details.recount(run);
         }
     }
 }

@@ -85,7 +85,7 @@ impl Index {
 
     fn list_run(&self, slot: usize, run: RunId, layer: usize, items: &mut Vec<Listed>) {
         let plain;
-        let detail: &Detail = match self.slots.info(slot).details.get(&run) {
+        let detail: &Detail = match self.slots.info(slot).details.get(run) {
             Some(detail) => detail,
             None if layer > 0 => return,
             None => {

@@ -2,6 +2,7 @@
 //! one kind of work. Every step of the writer does a little of it, so that it keeps up by itself; an idle writer calls
 //! [`Index::maintain`] until nothing is pending.
 
+use crate::details::Details;
 use crate::index::{Index, Pending};
 use crate::record::RunId;
 use crate::runs::Runs;
@@ -33,6 +34,12 @@ pub(crate) struct Housekeeping {
 impl Housekeeping {
     pub(crate) fn sweep_requested(&mut self) {
         self.sweep_wanted = true;
+    }
+
+    /// Whether slots are still to be swept.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.sweep_wanted
     }
 
     pub(crate) fn merge_requested(&mut self, run: RunId) {
@@ -82,10 +89,14 @@ impl Index {
             }
         } else if self.heap.is_sparse() {
             self.compact_heap(work);
+        } else if self.renumbered.is_some() {
+            self.renumber_names(work);
         } else if self.runs.is_sparse() {
             self.compact_runs();
         } else if self.labels.is_sparse() {
             self.labels.shrink_step();
+        } else if self.names.is_sparse() {
+            self.names.shrink_step();
         } else if self.first_keys.is_sparse() {
             self.first_keys.shrink_step();
         } else {
@@ -94,6 +105,7 @@ impl Index {
                 self.heap.relax();
                 self.runs.relax();
                 self.labels.relax();
+                self.names.relax();
                 self.stock.relax();
             }
             return Pending::Idle;
@@ -112,34 +124,20 @@ impl Index {
             }
         }
         let slots = std::mem::take(&mut self.housekeeping.sweeping);
-        let left = self.sweep_details(&slots, work);
-        let left = self.sweep_runs(&slots, left);
+        let left = self.sweep_runs(&slots, work);
         if left == 0 {
             self.housekeeping.sweeping = slots;
             return;
         }
         for slot in slots {
             let info = self.slots.info_mut(slot);
+            debug_assert!(
+                info.details.is_empty() && info.own_labels == 0,
+                "every run was looked at"
+            );
+            info.details = Details::default();
             info.state = SlotState::Free;
         }
-    }
-
-    /// Drops what is known in detail about retired slots. Returns the work that is left.
-    fn sweep_details(&mut self, slots: &[usize], mut work: u32) -> u32 {
-        for slot in slots {
-            self.slots.info_mut(*slot).own_labels = None;
-            while work > 0
-                && let Some(run) = self.slots.info(*slot).details.keys().next().copied()
-            {
-                work = work.saturating_sub(2);
-                let detail = self.slots.info_mut(*slot).details.remove(&run);
-                let meta = self.runs.meta_mut(run);
-                meta.details -= 1;
-                meta.beyond -= u16::from(detail.is_some_and(|detail| detail.counted_beyond));
-                self.trim(run);
-            }
-        }
-        work
     }
 
     /// Takes retired slots out of the sets of runs. Returns the work that is left: 0 if it did not come to the end.
@@ -153,8 +151,16 @@ impl Index {
             let Some(run) = self.runs.next_in_use(self.housekeeping.sweep_at) else {
                 return work;
             };
-            self.housekeeping.sweep_at = run + 1;
+            self.housekeeping.sweep_at = run;
             work -= 1;
+            if self.runs.meta(run).details > 0 {
+                for slot in slots {
+                    if !self.forget_detail(*slot, run, &mut work) {
+                        return 0;
+                    }
+                }
+            }
+            self.housekeeping.sweep_at = run + 1;
             let before = self.blocks;
             if self.sweep_run(run, &gone) {
                 work = work.saturating_sub(SWEPT);

@@ -6,7 +6,8 @@
 //! way: coverage shrinks, shallowest run first ([`remove`]), and what nobody holds any more is cut off ([`trim`]).
 //!
 //! Most ranks hold a plain leading part of a run, and for them [`coverage`] is the truth itself. For the others the
-//! truth is in their details; it is changed block by block and then published ([`general`]).
+//! truth is in their details; it is changed block by block and then published ([`general`]). Those that differ only in what
+//! they call the blocks are in between ([`names`]).
 
 pub(crate) mod ahead;
 pub(crate) mod clear;
@@ -16,6 +17,7 @@ pub(crate) mod evict;
 pub(crate) mod general;
 pub(crate) mod list;
 pub(crate) mod maintain;
+pub(crate) mod names;
 pub(crate) mod remove;
 pub(crate) mod store;
 pub(crate) mod structure;
@@ -91,6 +93,9 @@ pub(crate) struct Workspace {
     /// All stretches from this one on are of blocks that came with this step: their labels are those of the event.
     pub(crate) known: usize,
     pub(crate) ranges: Vec<Stretch>,
+    /// Labels of a slot's own: as entries, and for each block of an event.
+    pub(crate) names: Vec<names::Name>,
+    pub(crate) labels: Vec<Option<u64>>,
     /// Runs whose details changed in this step.
     pub(crate) dirty: Vec<RunId>,
     /// Runs that this step works on: they are not evicted.

@@ -51,7 +51,7 @@ impl Index {
         }
         let mut stretches = std::mem::take(&mut self.work.stretches);
         let held = &blocks[..placed];
-        if kind == Kind::PLAIN && self.is_plain(slot, held, &stretches) {
+        if kind == Kind::PLAIN && self.makes_longer(slot, held, &stretches) {
             if planted!(self.config, StoreShallowFirst) {
                 stretches.reverse();
             }
@@ -91,15 +91,22 @@ impl Index {
         parent_key
     }
 
-    /// Whether the slot simply holds more leading blocks after this: the case that must be fast.
-    fn is_plain(&self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch]) -> bool {
+    /// Whether the slot simply holds more leading blocks after this: the case that must be fast. If it calls them otherwise
+    /// than the runs do, that is noted.
+    fn makes_longer(&mut self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch]) -> bool {
         let info = self.slots.info(slot);
-        if !info.orphans.is_empty() || info.own_labels.is_some() || !self.work.dirty.is_empty() {
+        if !info.orphans.is_empty() || !self.work.dirty.is_empty() {
             return false;
         }
         if !self.ambiguous.is_empty() && blocks.iter().any(|block| self.ambiguous.contains(&block.label)) {
             return false;
         }
+        info.own_labels == 0 && self.is_plain(slot, blocks, stretches) || self.name(slot, blocks, stretches)
+    }
+
+    /// Whether the slot holds leading parts of these runs under the runs' own labels, before and after this.
+    fn is_plain(&self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch]) -> bool {
+        let info = self.slots.info(slot);
         let mut rest = blocks;
         stretches.iter().enumerate().all(|(number, stretch)| {
             let (these, others) = rest.split_at((stretch.to - stretch.from) as usize);
@@ -111,7 +118,7 @@ impl Index {
                 Copies::Set => cut >= stretch.from,
             };
             extends
-                && (info.details.is_empty() || !info.details.contains_key(&stretch.run))
+                && !info.details.contains(stretch.run)
                 && (number >= self.work.known || {
                     let labels = these.iter().map(|block| block.label.get());
                     held.count_labels(stretch.from as usize, stretch.to as usize, labels) == these.len()
@@ -201,9 +208,7 @@ impl Index {
 
     /// Where the block is that this slot calls `label`.
     pub(crate) fn resolve(&self, slot: usize, label: Label) -> Option<Place> {
-        if let Some(own) = &self.slots.info(slot).own_labels
-            && let Some(place) = own.get(label)
-        {
+        if let Some(place) = self.find_own(slot, label) {
             return Some(place);
         }
         let found = self.labels.find(label_hash(label), |value| {
@@ -215,14 +220,8 @@ impl Index {
     }
 
     /// Whether this slot calls the block at `place` by `label`.
-    fn binds(&self, slot: usize, place: Place, label: Label) -> bool {
-        let info = self.slots.info(slot);
-        let detail = if info.details.is_empty() {
-            None
-        } else {
-            info.details.get(&place.run)
-        };
-        match detail {
+    pub(crate) fn binds(&self, slot: usize, place: Place, label: Label) -> bool {
+        match self.slots.info(slot).details.get(place.run) {
             Some(detail) => detail.binds(place.offset as usize, label, self.label_at(place).get()),
             None => self.label_at(place) == label && place.offset < self.cut(place.run, slot),
         }

@@ -16,6 +16,7 @@ use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, Record, RunId, Shape};
 use crate::runs::Runs;
 use crate::samples::sampled;
+use crate::slots::label_hash;
 use crate::sync::Ordering;
 
 /// Of so many runs that follow one, readers try the first that came before they look where its key says.
@@ -195,9 +196,18 @@ impl Index {
         }
     }
 
+    /// A number for a run. One that labels still lead to is not given again.
+    pub(crate) fn take_run(&mut self, first: u64, after: RunId) -> Option<RunId> {
+        let run = self.runs.take(first, after)?;
+        if self.renumbered.is_some_and(|moved| moved.old == run) {
+            self.renumber_names(u32::MAX);
+        }
+        Some(run)
+    }
+
     /// A run of its own, near the run `after` if that is not 0.
     fn create(&mut self, keys: &[u64], labels: impl Iterator<Item = u64>, after: RunId) -> Option<RunId> {
-        let run = self.runs.take(keys[0], after)?;
+        let run = self.take_run(keys[0], after)?;
         let blocks = self.alloc_blocks(run, keys.len());
         self.write_blocks(blocks, 0, keys, labels);
         let shape = Shape {
@@ -397,10 +407,10 @@ impl Index {
     /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let blocks = &blocks[..(stretch.to - stretch.from) as usize];
-        let label = |index: usize| blocks.get(index).map(|block| block.label);
-        let mut ahead = Ahead::new(&self.labels, label);
+        let hash_of = |index: usize| blocks.get(index).map(|block| label_hash(block.label));
+        let mut ahead = Ahead::new(&self.labels, hash_of);
         for (index, block) in blocks.iter().enumerate() {
-            let hash = ahead.turn(&self.labels, index, label);
+            let hash = ahead.turn(&self.labels, index, hash_of);
             let place = Place {
                 run: stretch.run,
                 offset: stretch.from + index as u16,

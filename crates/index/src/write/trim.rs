@@ -6,6 +6,7 @@ use homing_domain::Label;
 use super::Place;
 use super::ahead::Ahead;
 use super::structure::blocks_in;
+use crate::detail::Detail;
 use crate::index::Index;
 use crate::record::RunId;
 use crate::slots::label_hash;
@@ -39,8 +40,8 @@ impl Index {
         }
         let holders = self.slots.occupied();
         let ends = holders
-            .filter_map(|slot| self.slots.info(slot).details.get(&run))
-            .map(|detail| detail.end());
+            .filter_map(|slot| self.slots.info(slot).details.get(run))
+            .map(Detail::end);
         ends.max().unwrap_or(0).max(leading)
     }
 
@@ -71,10 +72,11 @@ impl Index {
         let blocks = blocks_in(heap, runs.record(run).blocks());
         let count = end - start;
         let label = |index: usize| (index < count).then(|| Label::new(blocks.label(start + index)));
-        let mut ahead = Ahead::new(&self.labels, label);
+        let hash_of = |index: usize| label(index).map(label_hash);
+        let mut ahead = Ahead::new(&self.labels, hash_of);
         let mut ambiguous = Vec::new();
         for index in 0..count {
-            let hash = ahead.turn(&self.labels, index, label);
+            let hash = ahead.turn(&self.labels, index, hash_of);
             let found = self.labels.remove(
                 hash,
                 Place {
@@ -129,7 +131,7 @@ impl Index {
         }
         let slots: Vec<usize> = self.slots.occupied().collect();
         for slot in slots {
-            self.slots.info_mut(slot).details.remove(&run);
+            self.slots.info_mut(slot).details.remove(run);
         }
     }
 
