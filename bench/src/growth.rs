@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::args::Size;
+use crate::catalog::Labels;
 use crate::contender::{Contender, Form, Probe};
 use crate::lineup::{self, OURS};
 use crate::measure::{median, paired, percentile};
@@ -17,7 +18,7 @@ pub const SEQUENCES: &str = "10x the sequences, cost of a lookup, times";
 /// See [`SEQUENCES`].
 pub const DEPTH: &str = "10x the depth in one run, cost of a lookup, times";
 /// The longest piece of work, but for one in ten thousand.
-pub const SLICE: &str = "writer's slice, p99.99, us";
+pub const SLICE: &str = "p99.99";
 /// The workload of all these.
 pub const CASE: &str = "homing alone";
 
@@ -27,7 +28,9 @@ pub fn run(size: Size, report: &mut Report) {
     compare(SEQUENCES, single_runs(few, 64), single_runs(few * 10, 64), size, report);
     let some = size.pick(1000, 50);
     compare(DEPTH, single_runs(some, 400), single_runs(some, 4000), size, report);
-    slices(size, report);
+    for labels in [Labels::Shared, Labels::Private] {
+        slices(labels, size, report);
+    }
 }
 
 /// Sequences that share nothing, of one run each.
@@ -67,25 +70,29 @@ fn load(scenario: Scenario, queries: usize) -> Option<(Box<dyn Contender>, Box<d
 }
 
 /// Build, churn and the departure of all workers, with a clock around every piece of work.
-fn slices(size: Size, report: &mut Report) {
-    let scenario = Scenario::main(64, size.pick(4000, 200));
+fn slices(labels: Labels, size: Size, report: &mut Report) {
+    let scenario = Scenario {
+        labels,
+        ..Scenario::main(64, size.pick(4000, 200))
+    };
     let Some(mut contender) = lineup::one(OURS, scenario.workers, scenario.labels) else {
         return;
     };
-    eprintln!("growth: writer's slices");
+    eprintln!("growth: writer's slices, {} labels", labels.name());
     let mut workload = Workload::new(scenario, 4);
     let mut log = workload.build();
     log.append(&workload.churn(size.pick(2_000_000, 20_000)));
     contender.prepare(&log, &workload.catalog);
     let mut slices = contender.slices();
     slices.sort_unstable();
-    for (metric, share) in [
-        ("writer's slice, p99.9, us", 0.999),
-        (SLICE, 0.9999),
-        ("writer's slice, longest, us", 1.0),
-    ] {
-        report.single(about(metric), OURS, percentile(&slices, share) / 1e3);
+    for (name, share) in [("p99.9", 0.999), (SLICE, 0.9999), ("longest", 1.0)] {
+        report.single(about(&slice(labels, name)), OURS, percentile(&slices, share) / 1e3);
     }
+}
+
+/// How tables and targets call how long the writer's pieces of work are.
+pub fn slice(labels: Labels, name: &str) -> String {
+    format!("writer's slice, {} labels, {name}, us", labels.name())
 }
 
 fn about(metric: &str) -> About<'_> {

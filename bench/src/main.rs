@@ -37,6 +37,7 @@ mod workload;
 use std::process::ExitCode;
 
 use args::{Command, IndexArgs, Output, Part};
+use catalog::Labels;
 use mooncake::TraceError;
 use report::Report;
 use speed::Depth;
@@ -130,6 +131,11 @@ fn run_speed(args: &IndexArgs, sequences: usize, report: &mut Report) {
         };
         speed::run(scenario, Depth::Plain, args.size, report);
     }
+    let scenario = Scenario {
+        labels: Labels::Private,
+        ..Scenario::main(64, sequences)
+    };
+    speed::run(scenario, Depth::Plain, args.size, report);
 }
 
 fn run_hash(output: Output) {

@@ -91,7 +91,8 @@ pub fn index(args: &IndexArgs, sequences: usize, report: &Report) -> Vec<Target>
     writes(args, sequences, report, &mut targets);
     bytes(sequences, report, &mut targets);
     wrong(args, report, &mut targets);
-    for (metric, limit) in [(growth::SEQUENCES, 1.5), (growth::DEPTH, 1.5), (growth::SLICE, 100.0)] {
+    let slice = growth::slice(Labels::Shared, growth::SLICE);
+    for (metric, limit) in [(growth::SEQUENCES, 1.5), (growth::DEPTH, 1.5), (&slice, 100.0)] {
         let found = report.compare(section::GROWTH, growth::CASE, metric);
         targets.push(Target::limit(metric.to_owned(), found, limit));
     }
@@ -177,13 +178,16 @@ fn writes(args: &IndexArgs, sequences: usize, report: &Report, targets: &mut Vec
 }
 
 fn bytes(sequences: usize, report: &Report, targets: &mut Vec<Target>) {
-    for (copies, goal) in [(1.0, 1.0), (3.5, 2.0), (4.5, 2.0)] {
+    let shared = [(1.0, 1.0), (3.5, 2.0), (4.5, 2.0)].map(|(copies, goal)| (copies, Labels::Shared, goal));
+    let private = [1.0, 4.5].map(|copies| (copies, Labels::Private, 1.0));
+    for (copies, labels, goal) in shared.into_iter().chain(private) {
         let scenario = Scenario {
             copies,
+            labels,
             ..Scenario::main(64, sequences)
         };
         let found = report.compare(section::MEMORY, &scenario.case(), memory::PER_ENTRY);
-        let name = format!("{}, {copies} copies, shared labels", memory::PER_ENTRY);
+        let name = format!("{}, {copies} copies, {} labels", memory::PER_ENTRY, labels.name());
         targets.push(Target::ratio(name, found, goal));
     }
 }
