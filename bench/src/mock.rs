@@ -166,7 +166,11 @@ fn streams_held(streams: usize, report: &mut Report) -> Result<usize, Failure> {
     for (metric, value, better) in [
         ("streams open at once", peak as f64, Better::Higher),
         ("streams that ended wrongly", wrong as f64, Better::Lower),
-        ("words per second, server and clients on this machine", words, Better::Higher),
+        (
+            "words per second, server and clients on this machine",
+            words,
+            Better::Higher,
+        ),
     ] {
         let case = "5,000 streams of 64 words";
         let about = About {
@@ -237,7 +241,11 @@ async fn stream(
     let prompt: Vec<usize> = (0..32).map(|place| 1_000 * number + place).collect();
     let body = serde_json::json!({"prompt": prompt, "max_tokens": WORDS, "stream": true}).to_string();
     let mut question = format!("POST /v1/completions HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
-    write!(question, "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())?;
+    write!(
+        question,
+        "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
     let mut connection = TcpStream::connect(address).await?;
     connection.write_all(question.as_bytes()).await?;
     let (mut bytes, mut begun) = (Vec::new(), false);
