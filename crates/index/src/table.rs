@@ -5,10 +5,16 @@
 //! the thing anyway. Several values may have the same hash.
 //!
 //! A directory, indexed by the top bits of the hash, names segments ([`crate::segment`]). A full one is replaced by two
-//! beside it, and two that are nearly empty by one.
+//! beside it, and two that are nearly empty by one. Hashes that begin with the same bits cannot be told apart by that: what finds
+//! no room because of it is kept in a map beside, which is empty unless somebody makes labels or keys for the purpose, or
+//! thousands of ranks call different blocks the same.
 //!
 //! **Invariant:** a segment that left the directory is not written any more. So a reader may miss only what came after it
 //! began to look, or what a directory newer than its own has; the epoch that it checks at the end tells it of the latter.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::chunk::{prefetch, prefetch_early};
 use crate::segment::{JOIN_BELOW, MAX_DEPTH, MUST_SPLIT, SLOTS, Segment, VALUE_MASK, Way, join, split, split_above};
@@ -55,11 +61,15 @@ enum Coming {
     Half(Vec<Segment>),
 }
 
+/// Values for which their segment has no room, by hash.
+type Crowd = FxHashMap<u64, Vec<u64>>;
+
 /// A table as readers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     depth: u32,
     directory: Vec<Segment>,
+    crowd: Arc<Crowd>,
 }
 
 /// The writer's side.
@@ -72,6 +82,7 @@ pub(crate) struct Table {
     /// Numbers of notes that are not in use.
     spare: Vec<u32>,
     sites: Sites,
+    crowd: Arc<Crowd>,
     entries: u64,
     /// The directory in the making that will be twice or half as long, as far as it has come.
     coming: Coming,
@@ -98,9 +109,12 @@ impl Snapshot {
 
     /// The first value with this hash that `is_it` accepts.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<u64> {
         let segment = &self.directory[directory_index(hash, self.depth)];
-        segment.search(Way::of(hash), is_it).map(|(_, _, value)| value)
+        match segment.search(Way::of(hash), &mut is_it) {
+            Some((_, _, value)) => Some(value),
+            None => find_in(&self.crowd, hash, is_it),
+        }
     }
 }
 
@@ -126,6 +140,7 @@ impl Table {
             notes: vec![Note::new(0, 0)],
             spare: Vec::new(),
             sites,
+            crowd: Arc::default(),
             entries: 0,
             coming: Coming::Nothing,
             leaving: Vec::new(),
@@ -141,6 +156,7 @@ impl Table {
         Snapshot {
             depth: self.depth,
             directory: self.directory.clone(),
+            crowd: self.crowd.clone(),
         }
     }
 
@@ -157,10 +173,11 @@ impl Table {
 
     /// The first value with this hash that `is_it` accepts.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u64) -> bool) -> Option<u64> {
-        self.segment(hash)
-            .search(Way::of(hash), is_it)
-            .map(|(_, _, value)| value)
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<u64> {
+        match self.segment(hash).search(Way::of(hash), &mut is_it) {
+            Some((_, _, value)) => Some(value),
+            None => find_in(&self.crowd, hash, is_it),
+        }
     }
 
     /// Asks for the home bucket of a hash, so that it is near when it is needed.
@@ -178,22 +195,27 @@ impl Table {
             self.split(directory_index(hash, self.depth));
             note = self.segment(hash).number as usize;
         }
+        self.entries += 1;
+        if self.notes[note].used >= SLOTS as u64 {
+            Arc::make_mut(&mut self.crowd).entry(hash).or_default().push(value);
+            self.changed = true;
+            return;
+        }
         self.segment(hash).insert(Way::of(hash), value);
         self.notes[note].used += 1;
-        self.entries += 1;
     }
 
     /// Adds a value, and says whether there is another with the same hash that `is_alike` accepts.
     #[inline]
-    pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, is_alike: impl FnMut(u64) -> bool) -> bool {
+    pub(crate) fn insert_noting(&mut self, hash: u64, value: u64, mut is_alike: impl FnMut(u64) -> bool) -> bool {
         let (segment, way) = (&self.directory[directory_index(hash, self.depth)], Way::of(hash));
         let note = &mut self.notes[segment.number as usize];
-        if !note.is_full() && segment.insert_alone(way, value) {
+        if !note.is_full() && self.crowd.is_empty() && segment.insert_alone(way, value) {
             note.used += 1;
             self.entries += 1;
             return false;
         }
-        let noted = segment.search(way, is_alike).is_some();
+        let noted = segment.search(way, &mut is_alike).is_some() || find_in(&self.crowd, hash, is_alike).is_some();
         self.insert(hash, value);
         noted
     }
@@ -206,15 +228,38 @@ impl Table {
         if found {
             self.notes[segment.number as usize].used -= 1;
             self.entries -= 1;
+            return true;
         }
-        found
+        let crowded = self.take_from_crowd(hash, value);
+        self.entries -= u64::from(crowded);
+        crowded
+    }
+
+    fn take_from_crowd(&mut self, hash: u64, value: u64) -> bool {
+        let values = self.crowd.get(&hash);
+        let Some(place) = values.and_then(|values| values.iter().position(|other| *other == value)) else {
+            return false;
+        };
+        let crowd = Arc::make_mut(&mut self.crowd);
+        if let Some(values) = crowd.get_mut(&hash) {
+            values.swap_remove(place);
+            if values.is_empty() {
+                crowd.remove(&hash);
+            }
+        }
+        self.changed = true;
+        true
     }
 
     /// Puts a value in the place of another with the same hash.
     pub(crate) fn replace(&mut self, hash: u64, old: u64, new: u64) -> bool {
         let (segment, way) = (self.segment(hash), Way::of(hash));
         let Some((passed, place, _)) = segment.search(way, |found| found == old) else {
-            return false;
+            let crowded = self.take_from_crowd(hash, old);
+            if crowded {
+                Arc::make_mut(&mut self.crowd).entry(hash).or_default().push(new);
+            }
+            return crowded;
         };
         segment.bucket(way.home + passed)[1 + place].store(way.upper | new, Ordering::Release);
         true
@@ -286,7 +331,8 @@ impl Table {
             Coming::Twice(coming) | Coming::Half(coming) => coming.capacity(),
         };
         let places = self.directory.len() + coming + self.leaving.len();
-        self.sites.bytes() + (places * size_of::<Segment>()) as u64
+        let crowd: usize = self.crowd.values().map(|values| 48 + values.capacity() * 8).sum();
+        self.sites.bytes() + (places * size_of::<Segment>() + crowd) as u64
     }
 
     /// A segment with whatever was in it.
@@ -457,6 +503,15 @@ impl Table {
     }
 }
 
+/// The first value of a crowd with this hash that `is_it` accepts.
+#[inline]
+fn find_in(crowd: &Crowd, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<u64> {
+    if crowd.is_empty() {
+        return None;
+    }
+    crowd.get(&hash)?.iter().copied().find(|value| is_it(*value))
+}
+
 /// The top bits choose the segment.
 #[inline]
 fn directory_index(hash: u64, depth: u32) -> usize {
@@ -550,6 +605,29 @@ mod tests {
                 .filter(|value| **value % 64 == 0)
                 .all(|value| contains(&table, *value))
         );
+    }
+
+    #[test]
+    fn a_crowd_that_no_bit_tells_apart_is_found_and_leaves_no_trace() {
+        let mut table = Table::of_readers();
+        let hash = 7 << 50;
+        for value in 1..=4000 {
+            assert_eq!(table.insert_noting(hash, value, |_| true), value > 1);
+        }
+        assert!(table.replace(hash, 4000, 5000));
+        let snapshot = table.snapshot();
+        for value in (1..4000).chain([5000]) {
+            assert_eq!(table.find(hash, |found| found == value), Some(value));
+            assert_eq!(snapshot.find(hash, |found| found == value), Some(value));
+        }
+        assert_eq!(table.find(hash, |found| found == 4000), None);
+        // Those that had room go first: the rest is still found, and still alike to what comes.
+        for value in 1..4000 {
+            assert!(table.remove(hash, value) && !table.remove(hash, value));
+        }
+        assert!(table.insert_noting(hash, 1, |found| found == 5000));
+        assert!(table.remove(hash, 5000) && table.remove(hash, 1));
+        assert_eq!((table.len(), table.crowd.len()), (0, 0));
     }
 
     #[test]
