@@ -146,7 +146,7 @@ fn rustls_pem(text: &str) -> Vec<rustls::pki_types::CertificateDer<'static>> {
 async fn a_certificate_is_renewed_and_no_stream_ends() {
     let (old, new) = (Ca::new(), Ca::new());
     let (cert, key) = old.leaf("127.0.0.1", Holds::Now).files("renewed");
-    let engines = [Engine::start(&[("mock.speedup", "10")])];
+    let engines = [Engine::start(&[("mock.speedup", "1")])];
     let settings = [
         ("serve.tls-cert", cert.as_str()),
         ("serve.tls-key", key.as_str()),
@@ -155,7 +155,7 @@ async fn a_certificate_is_renewed_and_no_stream_ends() {
     ];
     let gateway = Gateway::before(&engines, &settings).await;
     let mut body = asked();
-    (body["max_tokens"], body["stream"]) = (json!(150), json!(true));
+    (body["max_tokens"], body["stream"]) = (json!(5_000), json!(true));
     let request = old.client().post(format!("{}/v1/completions", gateway.url)).json(&body);
     let mut stream = request.send().await.unwrap();
     let mut text = String::from_utf8(stream.chunk().await.unwrap().unwrap().to_vec()).unwrap();
@@ -169,10 +169,11 @@ async fn a_certificate_is_renewed_and_no_stream_ends() {
         assert!(std::time::Instant::now() < until, "the new certificate is not used");
     }
     assert!(trouble(&old.client(), &gateway.url).await.is_some());
+    engines[0].hurry().await;
     while let Some(piece) = stream.chunk().await.unwrap() {
         text.push_str(std::str::from_utf8(&piece).unwrap());
     }
-    assert!(crate::harness::events(&text).len() >= 150);
+    assert!(crate::harness::events(&text).len() >= 5_000);
 }
 
 /// An engine behind TLS: what comes is passed on to it.

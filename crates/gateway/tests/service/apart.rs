@@ -99,16 +99,6 @@ async fn rests(engine: &Engine) {
     }
 }
 
-async fn faults(engine: &Engine, faults: Value) {
-    let told = reqwest::Client::new()
-        .post(format!("{}/mock/faults", engine.url()))
-        .json(&faults)
-        .send()
-        .await
-        .unwrap();
-    assert!(told.status().is_success(), "{}", told.text().await.unwrap());
-}
-
 /// What one worker alone says.
 async fn alone(bodies: &[Value]) -> Vec<String> {
     let engine = Engine::start(&[]);
@@ -202,10 +192,10 @@ async fn a_prefill_worker_that_fails_at_any_step_costs_nobody_an_answer() {
         let short = [("mock.kv-lease", "1s")];
         let prefill = vec![nixl(&short), nixl(&short)];
         let fleet = Fleet::of(prefill, vec![nixl(&[]), nixl(&[])], &settings).await;
-        faults(&fleet.prefill[0], json!({ "handover": fault })).await;
+        fleet.prefill[0].faults(json!({ "handover": fault })).await;
         let ask = async |body: &Value| text_of(&fleet.gateway.stream("/v1/chat/completions", body).await);
         assert_eq!(join_all(bodies.iter().map(ask)).await, expected, "{fault}");
-        faults(&fleet.prefill[0], json!({ "handover": "none" })).await;
+        fleet.prefill[0].faults(json!({ "handover": "none" })).await;
         fleet.rests().await;
     }
 }
@@ -213,7 +203,7 @@ async fn a_prefill_worker_that_fails_at_any_step_costs_nobody_an_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
     let fleet = Fleet::start(1, 1, &[ALWAYS]).await;
-    faults(&fleet.prefill[0], json!({ "handover": "lapse" })).await;
+    fleet.prefill[0].faults(json!({ "handover": "lapse" })).await;
     for stream in [false, true] {
         let mut body = chat(5, 8);
         body["stream"] = json!(stream);
@@ -228,7 +218,7 @@ async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_of_either_kind_break_no_stream() {
     // What a worker that was killed was about to fetch stays until it lapses.
-    let slow = [("mock.speedup", "20"), ("mock.kv-lease", "1s")];
+    let slow = [("mock.speedup", "1"), ("mock.kv-lease", "1s")];
     let (prefill, decode) = (
         (0..3).map(|_| nixl(&slow)).collect(),
         (0..3).map(|_| nixl(&slow)).collect(),
@@ -247,6 +237,9 @@ async fn killed_workers_of_either_kind_break_no_stream() {
         first.kill();
         tokio::time::sleep(Duration::from_millis(50)).await;
         second.kill();
+        for engine in fleet.prefill.iter().chain(&fleet.decode) {
+            engine.hurry().await;
+        }
     };
     let (said, ()) = tokio::join!(join_all(bodies.iter().map(ask)), killing);
     assert_eq!(said, expected);

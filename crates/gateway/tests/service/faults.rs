@@ -1,6 +1,6 @@
 //! What becomes of requests when engines, clients or the load misbehave?
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -14,17 +14,6 @@ fn chat(text: &str, tokens: u32) -> Value {
     })
 }
 
-async fn faults(engine: &Engine, faults: Value) {
-    let client = reqwest::Client::new();
-    let told = client
-        .post(format!("{}/mock/faults", engine.url()))
-        .json(&faults)
-        .send()
-        .await
-        .unwrap();
-    assert!(told.status().is_success(), "{}", told.text().await.unwrap());
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_fails_before_the_first_token_costs_nobody_an_answer() {
     let engines = [Engine::start(&[]), Engine::start(&[])];
@@ -34,7 +23,7 @@ async fn a_worker_that_fails_before_the_first_token_costs_nobody_an_answer() {
         json!({ "stall": true }),
     ] {
         let gateway = Gateway::before(&engines, &[("serve.first-token-timeout", "300ms")]).await;
-        faults(&engines[0], fault.clone()).await;
+        engines[0].faults(fault.clone()).await;
         for number in 0..8 {
             let events = gateway
                 .stream("/v1/chat/completions", &chat(&prompt(number, 64), 4))
@@ -45,7 +34,9 @@ async fn a_worker_that_fails_before_the_first_token_costs_nobody_an_answer() {
                 "{fault}"
             );
         }
-        faults(&engines[0], json!({ "fail": false, "refuse": false, "stall": false })).await;
+        engines[0]
+            .faults(json!({ "fail": false, "refuse": false, "stall": false }))
+            .await;
     }
 }
 
@@ -71,22 +62,35 @@ async fn answers_go_on_elsewhere_when_their_worker_is_killed() {
             "/v1/completions"
         }
     };
+    let begun = AtomicU32::new(0);
     let ask = async |number: u32| {
-        let response = gateway.send(path(number), &body(number)).await;
+        let mut response = gateway.send(path(number), &body(number)).await;
         assert_eq!(response.status(), 200);
-        let text = response.text().await.expect("the stream is whole");
-        events(&text)
+        let mut text = Vec::new();
+        while let Some(piece) = response.chunk().await.expect("the stream is whole") {
+            if text.is_empty() {
+                begun.fetch_add(1, SeqCst);
+            }
+            text.extend_from_slice(&piece);
+        }
+        events(std::str::from_utf8(&text).unwrap())
+    };
+    let slower = async |engines: &[Engine], times: f64| {
+        for engine in engines {
+            engine.faults(json!({ "slowdown": times })).await;
+        }
     };
     let undisturbed = join_all((0..streams).map(ask)).await;
+    // So that none has ended when the last one begins, however busy this machine is.
+    slower(&engines, 30.0).await;
     let before = gateway.metrics.gateway.migrated_answers.get();
     let killing = async {
         gateway
-            .wait("all streams to run", async || {
-                gateway.metrics.gateway.running_requests.get() == u64::from(streams)
-            })
+            .wait("all streams to begin", async || begun.load(SeqCst) == 2 * streams)
             .await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
         engines[1].kill();
+        slower(&engines[..1], 1.0).await;
+        slower(&engines[2..], 1.0).await;
     };
     let (disturbed, ()) = tokio::join!(join_all((0..streams).map(ask)), killing);
     for (number, (with, without)) in disturbed.iter().zip(&undisturbed).enumerate() {
@@ -114,7 +118,7 @@ async fn what_cannot_go_on_ends_with_an_error_that_says_why() {
     let engines = [Engine::start(&[]), Engine::start(&[])];
     let gateway = Gateway::before(&engines, &[]).await;
     for engine in &engines {
-        faults(engine, json!({ "cut_after": 3 })).await;
+        engine.faults(json!({ "cut_after": 3 })).await;
     }
     let mut asked = chat("Hello", 16);
     asked["n"] = json!(2);

@@ -94,7 +94,7 @@ async fn a_model_that_comes_later_is_served_and_gone_when_its_worker_leaves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
-    let engines = [Engine::start(&[("mock.speedup", "10")]), Engine::start(&[])];
+    let engines = [Engine::start(&[("mock.speedup", "1")]), Engine::start(&[])];
     let path = file("gateway.toml");
     let written = |engines: &[&Engine], patience: &str| {
         let table = |engine: &&Engine| format!("[[worker]]\nurl = \"{}\"\n", engine.url());
@@ -116,7 +116,7 @@ async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
     let reader = Reader::with_file(inputs, &path);
     let gateway = Gateway::reading(reader).await;
     gateway.wait_workers(1).await;
-    let mut response = gateway.send("/v1/completions", &asked("A long story", 200)).await;
+    let mut response = gateway.send("/v1/completions", &asked("A long story", 5_000)).await;
     let mut text = String::from_utf8(response.chunk().await.unwrap().unwrap().to_vec()).unwrap();
     std::fs::write(&path, "[serve]\npolicy = 7\n").unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -131,12 +131,13 @@ async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
                 .is_some_and(|by| *by == second.as_str())
         })
         .await;
+    engines[0].hurry().await;
     while let Some(piece) = response.chunk().await.unwrap() {
         text.push_str(std::str::from_utf8(&piece).unwrap());
     }
     assert_eq!(
         events(&text).len(),
-        200,
+        5_000,
         "the stream at the worker that left was finished"
     );
 }

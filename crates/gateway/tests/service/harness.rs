@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_secs(20);
+pub const GUARD: Duration = Duration::from_secs(60);
 pub const POLL: Duration = Duration::from_millis(5);
 
 /// What workers must know that register.
@@ -113,6 +113,23 @@ impl Engine {
             spec = format!("{spec},events={events},replay={replay}");
         }
         format!("{spec}{more}")
+    }
+
+    /// What goes wrong with it from now on.
+    pub async fn faults(&self, faults: Value) {
+        let told = Client::new()
+            .post(format!("{}/mock/faults", self.url()))
+            .json(&faults)
+            .send()
+            .await
+            .expect("it answers");
+        assert!(told.status().is_success(), "{}", told.text().await.expect("in text"));
+    }
+
+    /// Answers come as fast as this machine allows. So a test can ask for one that is still running whenever the test
+    /// gets to what it wants to see, on a busy machine too, and need not wait for its end.
+    pub async fn hurry(&self) {
+        self.faults(json!({ "slowdown": 0.001 })).await;
     }
 
     /// Everything of it is gone at once, as when a process is killed.
