@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A test that hangs is to fail and not to be waited for.
-pub const GUARD: Duration = Duration::from_secs(60);
+pub const GUARD: Duration = Duration::from_mins(1);
 pub const POLL: Duration = Duration::from_millis(5);
 
 /// What workers must know that register.
