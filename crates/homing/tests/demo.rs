@@ -36,7 +36,8 @@ fn out(output: &Output) -> String {
 
 #[test]
 fn every_request_is_answered_and_more_comes_from_caches_than_in_turn() {
-    let output = homing(&format!("{SMALL} --seed 7 --json")).output();
+    // Longer, so that every part of it sees second turns on a slow machine, too.
+    let output = homing("--duration 20s --users 24 --mock-speedup 4 --seed 7 --json").output();
     let printed = out(&output.expect("the binary was built for this test"));
     let object: Value = serde_json::from_str(&printed).expect("one JSON object");
     assert_eq!(object["seed"], 7);

@@ -41,8 +41,12 @@ impl Running {
                 let _ = tell.send(std::mem::take(&mut line));
             }
         });
-        std::thread::sleep(POLL);
-        let said = told.try_iter().collect();
+        let mut said = Vec::new();
+        // Told before it listens, and read by another thread a moment later.
+        while arguments[0] == "serve" && !said.iter().any(|line: &String| line.starts_with("operators:")) {
+            let line = told.recv_timeout(GUARD);
+            said.push(line.unwrap_or_else(|error| panic!("{error}: it said {said:?}")));
+        }
         Self { process, address, said }
     }
 

@@ -165,7 +165,9 @@ impl Watching {
     /// The next heartbeat, and the numbers of the batches before it.
     pub async fn beat(&mut self) -> (Vec<u64>, Heartbeat) {
         let mut numbers = Vec::new();
+        let until = Instant::now() + GUARD;
         loop {
+            assert!(Instant::now() < until, "no heartbeat");
             match self.next().await.expect("the watch goes on") {
                 Frame::Batch(batch) => numbers.push(batch.sequence.0),
                 Frame::Heartbeat(beat) => return (numbers, beat),

@@ -210,9 +210,6 @@ async fn slow_answers_are_counted_and_do_not_pile_up() {
     let silent_url = homing_config::HttpUrl::parse(&format!("http://{}", silent.local_addr().unwrap())).unwrap();
     let mut heard = watchers(WatchConfig {
         ping_timeout: Duration::from_millis(30),
-        probe: ProbeConfig {
-            timeout: Duration::from_millis(30),
-        },
         ..config()
     });
     let _silent = heard.watchers.watch(WorkerId(0), &silent_url);

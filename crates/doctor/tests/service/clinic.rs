@@ -13,7 +13,7 @@ use homing_mock::Place;
 const PATIENCE: Patience = Patience {
     answer: Duration::from_secs(10),
     prompt: Duration::from_secs(10),
-    events: Duration::from_secs(3),
+    events: Duration::from_secs(12),
 };
 
 pub fn settings(settings: &[(&str, &str)]) -> Config {

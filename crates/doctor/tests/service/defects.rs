@@ -184,9 +184,10 @@ async fn what_else_is_wrong_is_named() {
     run(&[
         (
             "a clock that is ahead",
-            &[("mock.clock-ahead", "90s")],
+            &[("mock.clock-ahead", "95s")],
             "",
-            &["warning clock: its clock is about 90 s ahead of ours"],
+            // How many seconds over ninety it is depends on how soon the answer comes.
+            &["warning clock: its clock is about 9"],
         ),
         (
             "adapters that cannot come",

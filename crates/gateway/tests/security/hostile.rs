@@ -380,9 +380,9 @@ async fn bodies_that_are_too_long_get_413() {
 async fn who_sends_slowly_gets_408_and_who_sends_nothing_is_closed() {
     let worker = Recorder::start(ANSWER).await;
     let quick = [
-        ("serve.header-timeout", "300ms"),
-        ("serve.client-idle", "600ms"),
-        ("serve.request-timeout", "300ms"),
+        ("serve.header-timeout", "1s"),
+        ("serve.client-idle", "8s"),
+        ("serve.request-timeout", "1s"),
     ];
     let gateway = before(&worker, &quick).await;
     // A byte now and then keeps nothing open.
@@ -408,32 +408,44 @@ async fn who_sends_slowly_gets_408_and_who_sends_nothing_is_closed() {
     }
     until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) >= 1).await;
     // One that stops in the middle is told so.
-    let stopped = exchange(&gateway.url, b"POST /v1/completions HTTP/1.1\r\nhost:").await;
+    let stopped = told(&gateway.url, b"POST /v1/completions HTTP/1.1\r\nhost:").await;
     assert_eq!(status(&stopped), 408, "{stopped}");
     // One that says nothing is closed without a word.
     assert_eq!(exchange(&gateway.url, b"").await, "");
     until("it to be counted", || refused(&gateway, TurnedAway::HeaderTime) >= 3).await;
     // A body that does not come ends with 408 as well.
-    let answer = exchange(&gateway.url, &post("content-length: 10\r\n", "{")).await;
+    let answer = told(&gateway.url, &post("content-length: 10\r\n", "{")).await;
     assert_eq!(status(&answer), 408, "{answer}");
     // One that was answered may be idle for longer than a head may take, and not for ever.
     let mut idle = connect(&gateway.url).await;
     let good = post(&format!("content-length: {}\r\n", BODY.len()), BODY);
+    let before = refused(&gateway, TurnedAway::HeaderTime);
     for _ in 0..2 {
         idle.write_all(&good).await.unwrap();
         assert_eq!(status(&answers(&mut idle, 1).await[0]), 200);
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
     }
     assert_eq!(all(&mut idle).await, "");
-    assert_eq!(refused(&gateway, TurnedAway::HeaderTime), 3);
+    assert_eq!(refused(&gateway, TurnedAway::HeaderTime), before);
+}
+
+/// What is answered to these bytes. Asked again where this side was too slow to send them at all.
+async fn told(url: &str, bytes: &[u8]) -> String {
+    for _ in 0..20 {
+        let answer = exchange(url, bytes).await;
+        if !answer.is_empty() {
+            return answer;
+        }
+    }
+    String::new()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_may_take_longer_than_a_connection_may_be_idle() {
     let engines = [Engine::start(&[("mock.speedup", "1")])];
-    let quick = [("serve.header-timeout", "400ms"), ("serve.client-idle", "400ms")];
+    let quick = [("serve.header-timeout", "2s"), ("serve.client-idle", "2s")];
     let gateway = Gateway::before(&engines, &quick).await;
-    let asked = json!({ "model": "tiny", "prompt": "x", "max_tokens": 300, "temperature": 0 });
+    let asked = json!({ "model": "tiny", "prompt": "x", "max_tokens": 500, "temperature": 0 });
     let events = gateway.stream("/v1/completions", &asked).await;
     let finish = events
         .iter()

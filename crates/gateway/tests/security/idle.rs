@@ -50,7 +50,7 @@ async fn ten_thousand_idle_connections_keep_nobody_from_asking() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_says_nothing_does_not_stay() {
     let engines = [Engine::start(&[])];
-    let gateway = Gateway::before(&engines, &[("serve.header-timeout", "200ms")]).await;
+    let gateway = Gateway::before(&engines, &[("serve.header-timeout", "2s")]).await;
     let address = gateway.url.trim_start_matches("http://").to_owned();
     let few = (0..100).map(|_| TcpStream::connect(&address));
     let idle = futures_util::future::join_all(few).await;

@@ -89,7 +89,7 @@ async fn http_one_is_all_that_is_offered_and_a_handshake_has_its_time() {
         ("serve.tls-cert", cert.as_str()),
         ("serve.tls-key", key.as_str()),
         ("serve.admin-tls", "off"),
-        ("serve.handshake-timeout", "200ms"),
+        ("serve.handshake-timeout", "4s"),
     ];
     let gateway = Gateway::before(&engines, &settings).await;
     let address: SocketAddr = gateway.url.trim_start_matches("https://").parse().unwrap();

@@ -184,12 +184,12 @@ async fn a_prefill_worker_that_fails_at_any_step_costs_nobody_an_answer() {
     let expected = alone(&bodies).await;
     let settings = [
         ALWAYS,
-        ("disagg.prefill-timeout", "500ms"),
-        ("disagg.begin-timeout", "1s"),
-        ("disagg.lease", "1s"),
+        ("disagg.prefill-timeout", "3s"),
+        ("disagg.begin-timeout", "3s"),
+        ("disagg.lease", "3s"),
     ];
     for fault in ["die-before", "die-after", "lose", "lapse", "hang"] {
-        let short = [("mock.kv-lease", "1s")];
+        let short = [("mock.kv-lease", "3s")];
         let prefill = vec![nixl(&short), nixl(&short)];
         let fleet = Fleet::of(prefill, vec![nixl(&[]), nixl(&[])], &settings).await;
         fleet.prefill[0].faults(json!({ "handover": fault })).await;
@@ -218,12 +218,16 @@ async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_workers_of_either_kind_break_no_stream() {
     // What a worker that was killed was about to fetch stays until it lapses.
-    let slow = [("mock.speedup", "1"), ("mock.kv-lease", "1s")];
+    let slow = [
+        ("mock.speedup", "1"),
+        ("mock.fault-slowdown", "20"),
+        ("mock.kv-lease", "3s"),
+    ];
     let (prefill, decode) = (
         (0..3).map(|_| nixl(&slow)).collect(),
         (0..3).map(|_| nixl(&slow)).collect(),
     );
-    let settings = [ALWAYS, ("disagg.lease", "1s"), ("disagg.begin-timeout", "2s")];
+    let settings = [ALWAYS, ("disagg.lease", "3s")];
     let mut fleet = Fleet::of(prefill, decode, &settings).await;
     let bodies: Vec<Value> = (0..40).map(|number| chat(number, 40)).collect();
     let expected = alone(&bodies).await;

@@ -28,6 +28,11 @@ const ANYWHERE: &[(&str, &str)] = &[
     ("health.interval", "200ms"),
     ("load.interval", "200ms"),
     ("serve.register-token", REGISTER_TOKEN),
+    // Nobody here is too slow unless a test says so; a machine may be.
+    ("serve.tokenize-timeout", "1m"),
+    ("serve.connect-timeout", "1m"),
+    ("health.timeout", "1m"),
+    ("probe.timeout", "1m"),
 ];
 
 pub fn resolved(workers: &[String], settings: &[(&str, &str)]) -> Resolved {

@@ -205,7 +205,11 @@ async fn a_connection_that_the_worker_closed_while_it_was_idle_costs_nothing() {
         }
     })
     .await;
-    let gateway = before(&[address], &[("serve.tries", "1"), ("serve.threads", "1")]).await;
+    let gateway = before(
+        &[address],
+        &[("serve.tries", "1"), ("serve.threads", "1"), ("serve.idle", "1h")],
+    )
+    .await;
     for turn in 0..5 {
         let (status, answer) = gateway
             .post("/v1/completions", &json!({ "model": "tiny", "prompt": "x" }))
@@ -285,15 +289,11 @@ async fn a_client_that_does_not_read_holds_no_engine_for_ever() {
         body.len()
     );
     client.write_all(request.as_bytes()).await.unwrap();
+    let ended = &gateway.metrics.gateway.ended_requests;
+    let given_up = || ended.of(homing_telemetry::RequestEnd::Cancelled).get();
+    gateway.wait("it to be given up", async || given_up() == 1).await;
     gateway
-        .wait("it to begin", async || {
-            gateway.metrics.gateway.running_requests.get() == 1
-        })
-        .await;
-    gateway
-        .wait("it to be given up", async || {
-            gateway.metrics.gateway.running_requests.get() == 0
-        })
+        .wait("rest", async || gateway.metrics.gateway.running_requests.get() == 0)
         .await;
     let fleet = gateway.admin("/admin/fleet").await;
     assert_eq!(fleet["workers"][0]["in_flight"], 0, "{fleet}");

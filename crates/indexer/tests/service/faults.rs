@@ -113,11 +113,17 @@ async fn an_engine_that_restarts_and_passes_our_cursor_is_still_found_out() {
     indexer.stop().await;
 }
 
+/// One that believes for so long what a source last said that cannot be asked again.
+async fn patient(engine: &Engine, verify_within: &str) -> Indexer {
+    let more = [("feed.verify-within", verify_within)];
+    Indexer::start(&settings(&[engine.worker()], &more)).await
+}
+
 #[tokio::test]
 async fn a_source_that_cannot_be_asked_is_warming_until_it_clears() {
     let mut engine = Engine::start(Replay::No);
     engine.publish(|cache| cache.store(&prompt(0, 8)));
-    let indexer = Indexer::of(&engine).await;
+    let indexer = patient(&engine, "15s").await;
     let rank = indexer.wait("a connection", |rank| rank["state"] == "warming").await;
     assert_eq!((&rank["complete"], &rank["source"]), (&json!(false), &json!("engine")));
     let last = engine.publish(|cache| cache.store(&prompt(1, 8)));
@@ -173,7 +179,7 @@ async fn an_index_that_is_restarted_is_rebuilt_by_replay() {
 #[tokio::test]
 async fn a_payload_that_makes_no_sense_is_told_and_the_rest_is_heard() {
     let mut engine = Engine::start(Replay::No);
-    let indexer = Indexer::of(&engine).await;
+    let indexer = patient(&engine, "10m").await;
     indexer.wait("a connection", |rank| rank["state"] == "warming").await;
     let broken = engine.send("send", b"\x93\xc1");
     let rank = indexer.wait("trouble", |rank| rank["trouble"].is_string()).await;
@@ -213,7 +219,7 @@ async fn an_engine_that_connects_is_listened_to_on_a_port_of_ours() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut engine = Engine::connecting(&format!("tcp://{free}"));
-    let indexer = Indexer::of(&engine).await;
+    let indexer = patient(&engine, "10m").await;
     indexer.wait("a connection", |rank| rank["state"] == "warming").await;
     engine.publish(Cache::clear);
     let last = fill(&mut engine);

@@ -51,7 +51,11 @@ async fn record(path: &Path) -> (Vec<Value>, String) {
         engine.worker(),
         "http://127.0.0.1:9001,model=other,cache-view=none".to_owned(),
     ];
-    let indexer = Indexer::start(&settings(&workers, &[("index.record", path.to_str().expect("UTF-8"))])).await;
+    let more = [
+        ("index.record", path.to_str().expect("UTF-8")),
+        ("feed.verify-within", "1m"),
+    ];
+    let indexer = Indexer::start(&settings(&workers, &more)).await;
     for number in 0..6 {
         engine.publish(|cache| cache.store(&prompt(number, 8)));
     }

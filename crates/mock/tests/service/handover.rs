@@ -176,7 +176,7 @@ async fn a_prefill_worker_that_dies_after_its_answer_is_noticed() {
 }
 
 /// As slow as it takes for a test to do something meanwhile.
-const SLOW: [(&str, &str); 1] = [("mock.kv-link-gbps", "0.001")];
+const SLOW: [(&str, &str); 2] = [("mock.kv-link-gbps", "0.001"), ("mock.speedup", "1")];
 
 #[tokio::test]
 async fn a_prefill_worker_that_dies_while_its_kv_is_on_its_way_is_noticed() {
@@ -430,7 +430,7 @@ async fn whoever_breaks_off_ends_both() {
 #[tokio::test]
 async fn a_prefill_leg_that_is_cancelled_ends_the_decode_leg() {
     let (prefill, decode) = (
-        sglang("prefill", &[("mock.speedup", "0.1")]).await,
+        sglang("prefill", &[("mock.speedup", "0.001")]).await,
         sglang("decode", &[]).await,
     );
     let leg = meeting(&json!({"text": text(4_000)}), &prefill, 1);
