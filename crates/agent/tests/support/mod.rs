@@ -9,7 +9,7 @@ mod truth;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 pub use engine::{Engine, EngineSpec, Start};
