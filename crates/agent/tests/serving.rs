@@ -317,10 +317,14 @@ async fn what_the_agent_cannot_verify_it_does_not_vouch_for() {
     }
     let (status, words) = refused(&agent, &format!("{WATCH}?from=0&follow=false")).await;
     assert!(status == 503 && words.contains("cannot be said"), "{status} {words}");
+    // It asked in vain, and has either given that up for a while or not.
     until("the router's view is stale", || async {
         matches!(
             router.viewed().await.status.state,
-            State::Stale { why: Why::Silent, .. }
+            State::Stale {
+                why: Why::Silent | Why::RepairFailed,
+                ..
+            }
         )
     })
     .await;

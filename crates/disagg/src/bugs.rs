@@ -24,12 +24,14 @@ pub enum Bug {
     OtherLegForgotten,
     /// Tries are not counted.
     TriesUnbounded,
+    /// KV that does not come is laid to the decode worker alone.
+    SilenceOfOne,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DecodeSeatKept,
         Self::LeavingForgetsKv,
         Self::KvReadTwice,
@@ -40,6 +42,7 @@ impl Bug {
         Self::LateWordTaken,
         Self::OtherLegForgotten,
         Self::TriesUnbounded,
+        Self::SilenceOfOne,
     ];
 }
 

@@ -6,24 +6,17 @@ use homing_profile::Time;
 
 use super::{
     Client, Command, Fate, Handoff, Leg, Need, Outcome, Pair, PoolPhase, PrefillFailure, Reach, Resume, Side, State,
-    Turn, no_prefill, note,
+    Turn, blame::Blame, no_prefill,
 };
 use crate::bugs::planted;
 use crate::refused::{Denial, Retry};
-
-/// Whom a failure of both legs is laid to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blame {
-    Prefill,
-    Decode,
-    Both,
-}
 
 impl Handoff {
     pub(super) fn nowhere(&mut self, now: Time, turn: Turn, why: Denial, out: &mut Vec<Command>) {
         self.withdrawn.retain(|open| *open != turn);
         match self.state {
             State::Choosing { turn: open, need, .. } if open == turn => match need {
+                Need::Request(_) if self.pardon() => self.ask(out),
                 Need::Request(_) => {
                     let words = match self.last.take() {
                         Some(last) => format!("{}; before that: {last}", why.words),
@@ -73,7 +66,7 @@ impl Handoff {
             }
             PrefillFailure::Other { reach, words } => match reach {
                 Reach::Refused => (Some(Fate::NotStaged), words),
-                Reach::Unknown | Reach::Answering(_) => (None, words),
+                Reach::Said | Reach::Unknown | Reach::Silent | Reach::Answering(_) => (None, words),
             },
         };
         self.lose_prefill(now, pair, (fate, words), out);
@@ -90,7 +83,7 @@ impl Handoff {
             self.seats.clear();
         }
         self.end_seat(Side::Decode, End::Cancelled, out);
-        note(&mut self.tried.prefill, pair.prefill);
+        self.prefill_is_to_blame(pair.prefill);
         self.again(words, out);
     }
 
@@ -112,7 +105,9 @@ impl Handoff {
                 ..
             } if open == leg => {
                 self.end_seat(Side::Decode, End::Failed, out);
-                note(&mut self.tried.decode, decode);
+                let decode = Some(decode);
+                let blame = self.blame(Pair { decode, ..pair }, reach);
+                self.lay_to(blame, Pair { decode, ..pair });
                 let untouched = reach == Reach::Refused || planted!(self.settings.bug, KvReadTwice);
                 if untouched && self.client == Client::Waits && self.take_turn() {
                     self.last = Some(words);
@@ -122,10 +117,13 @@ impl Handoff {
                 self.let_lapse(now, out);
                 self.again(words, out);
             }
-            State::Meeting { decode, .. } if decode == leg => self.end_meeting(now, Blame::Decode, words, out),
+            State::Meeting { pair, decode, .. } if decode == leg => {
+                let blame = self.blame(pair, reach);
+                self.end_meeting(now, blame, words, out);
+            }
             State::Asked { rank, leg: open, .. } if open == leg => {
                 self.end_seat(Side::Decode, End::Failed, out);
-                note(&mut self.tried.decode, rank);
+                self.decode_is_to_blame(rank);
                 self.again(words, out);
             }
             State::Generating {
@@ -135,7 +133,7 @@ impl Handoff {
             } if open == leg => {
                 out.extend(prefill.map(|leg| Command::Cancel { leg }));
                 self.end_seat(Side::Decode, End::Failed, out);
-                note(&mut self.tried.decode, rank);
+                self.decode_is_to_blame(rank);
                 if reach == Reach::Answering(Resume::Impossible) {
                     self.tell(Outcome::Failed(words), out);
                     self.state = State::Over;
@@ -183,16 +181,11 @@ impl Handoff {
         let (first, second) = match blame {
             Blame::Prefill => (End::Failed, End::Cancelled),
             Blame::Decode => (End::Cancelled, End::Failed),
-            Blame::Both => (End::Failed, End::Failed),
+            Blame::Either => (End::Failed, End::Failed),
         };
         self.end_seat(Side::Prefill, first, out);
         self.end_seat(Side::Decode, second, out);
-        if blame != Blame::Decode {
-            note(&mut self.tried.prefill, pair.prefill);
-        }
-        if let Some(decode) = pair.decode.filter(|_| blame != Blame::Prefill) {
-            note(&mut self.tried.decode, decode);
-        }
+        self.lay_to(blame, pair);
         self.again(words, out);
     }
 
@@ -325,18 +318,22 @@ impl Handoff {
             State::HandingOver { decode, leg, .. } => {
                 out.push(Command::Cancel { leg });
                 let words = format!("decode worker {decode} did not fetch the KV in time");
-                self.decode_failed(now, leg, (Reach::Unknown, words), out);
+                self.decode_failed(now, leg, (Reach::Silent, words), out);
             }
             State::Meeting { prefill, decode, .. } => {
                 out.push(Command::Cancel { leg: decode });
-                let blame = if prefill.is_some() { Blame::Both } else { Blame::Decode };
+                let blame = if prefill.is_some() {
+                    Blame::Either
+                } else {
+                    Blame::Decode
+                };
                 let words = "the two legs did not meet in time".to_owned();
                 self.end_meeting(now, blame, words, out);
             }
             State::Asked { rank, leg, .. } => {
                 out.push(Command::Cancel { leg });
                 let words = format!("worker {rank} did not begin to answer in time");
-                self.decode_failed(now, leg, (Reach::Unknown, words), out);
+                self.decode_failed(now, leg, (Reach::Silent, words), out);
             }
             State::Draining { leg, .. } => {
                 out.push(Command::Cancel { leg });

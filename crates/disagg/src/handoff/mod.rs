@@ -34,6 +34,7 @@
 //!
 //! Cost: a few dozen nanoseconds for an input; what is kept does not grow but for the workers that were tried.
 
+mod blame;
 mod fail;
 mod step;
 mod words;
@@ -46,6 +47,7 @@ use crate::bugs::planted;
 use crate::pool::{PoolPhase, Require};
 use crate::refused::{Denial, Retry};
 
+use blame::Mercy;
 pub use words::{
     Alone, Choice, Command, Fate, HandoffSettings, Input, Leg, Means, Need, Outcome, PrefillFailure, Prefilled, Reach,
     Resume, Seat, Side, Staged, Tried, Turn, With,
@@ -138,6 +140,11 @@ pub struct Handoff {
     client: Client,
     pool: PoolPhase,
     tried: Tried,
+    /// Those of them that failed together with another one, which may be the one to blame: they are asked again rather than nobody.
+    suspects: Tried,
+    mercy: Mercy,
+    /// Decode workers that said that they could not go on with KV of others.
+    spoke: Vec<WorkerId>,
     /// Questions so far, for their numbers.
     turn: u16,
     /// Those that came of failures, and those of which a pair came.
@@ -165,6 +172,9 @@ impl Handoff {
             client: Client::Waits,
             pool,
             tried: Tried::default(),
+            suspects: Tried::default(),
+            mercy: Mercy::None,
+            spoke: Vec::new(),
             turn: 0,
             turns: 0,
             pairs: 0,
@@ -220,19 +230,18 @@ impl Handoff {
         matches!(self.state, State::Generating { .. })
     }
 
-    /// Workers that failed so far.
-    pub fn tried(&self) -> &Tried {
-        &self.tried
-    }
-
     /// A number that is the same for two handoffs that will behave the same, given the same settings. For tests that visit all of them.
     #[cfg(any(test, feature = "testing"))]
     pub fn fingerprint(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (&self.state, self.client, self.pool, &self.tried, &self.seats, self.kv).hash(&mut hasher);
-        (self.turn, self.turns, self.pairs, self.rechoices, self.leg).hash(&mut hasher);
-        (&self.withdrawn, self.told).hash(&mut hasher);
+        (&self.state, &self.withdrawn).hash(&mut hasher);
+        // What is over only has to give back what comes late.
+        if !self.is_over() {
+            (self.client, self.pool, &self.seats, self.kv, self.told).hash(&mut hasher);
+            (&self.tried, &self.suspects, self.mercy, &self.spoke).hash(&mut hasher);
+            (self.turn, self.turns, self.pairs, self.rechoices, self.leg).hash(&mut hasher);
+        }
         hasher.finish()
     }
 
@@ -261,7 +270,7 @@ impl Handoff {
         out.push(Command::Choose {
             turn,
             need,
-            tried: self.tried.clone(),
+            tried: self.avoided(),
         });
     }
 
@@ -344,13 +353,6 @@ impl Handoff {
         } else {
             self.ask(out);
         }
-    }
-}
-
-/// A worker is not asked again.
-fn note(list: &mut Vec<WorkerId>, rank: RankId) {
-    if !list.contains(&rank.worker) {
-        list.push(rank.worker);
     }
 }
 

@@ -78,7 +78,7 @@ pub enum Need {
     },
 }
 
-/// Workers that failed. They are not to be chosen again for this request; for the whole of it those of both lists.
+/// Workers that failed. They are not to be chosen for this request; for the whole of it those of both lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tried {
     /// As prefill workers.
@@ -129,8 +129,12 @@ pub enum Prefilled {
 pub enum Reach {
     /// The engine has not begun with it: it could not be reached, or said no at once.
     Refused,
-    /// It may have begun.
+    /// It took the request up and said itself that it failed, so it lives. It may have read KV.
+    Said,
+    /// It may have begun, and broke off.
     Unknown,
+    /// It may have begun, and nothing was heard of it in time.
+    Silent,
     /// Some of the answer has come (decode only), and it can go on elsewhere or not.
     Answering(Resume),
 }

@@ -379,6 +379,34 @@ fn kv_that_may_have_been_read_is_not_read_again() {
 }
 
 #[test]
+fn of_two_that_are_silent_both_are_suspects_and_are_asked_again_rather_than_nobody() {
+    let mut plan = Plan::handing_over();
+    let said = plan.pass(60_000.0).to_vec();
+    assert!(said.contains(&choose(1, Alone::Allowed, &[1], &[11])), "{said:?}");
+    // No two that failed together are asked together.
+    assert_eq!(plan.hear(nowhere(Turn(1))), [choose(2, Alone::Allowed, &[1], &[])]);
+    assert_eq!(plan.hear(nowhere(Turn(2))), [choose(3, Alone::Allowed, &[], &[11])]);
+    let said = plan.hear(nowhere(Turn(3)));
+    assert!(matches!(said, [Command::Finish(Outcome::Refused(_))]), "{said:?}");
+}
+
+#[test]
+fn a_decode_worker_that_says_that_it_could_not_go_on_is_believed_once() {
+    let mut plan = Plan::handing_over();
+    let said = plan.hear(decode_failed(Leg(1), Reach::Said)).to_vec();
+    assert!(said.contains(&choose(1, Alone::Allowed, &[1], &[])), "{said:?}");
+    let choice = Choice::Pair {
+        prefill: RankId::new(2, 0),
+        decode: DECODE,
+        means: Means::ByResult,
+    };
+    plan.hear(Input::Chosen { turn: Turn(1), choice });
+    plan.hear(prefill_done(Leg(2), None));
+    let said = plan.hear(decode_failed(Leg(3), Reach::Said)).to_vec();
+    assert!(said.contains(&choose(2, Alone::Only, &[1, 2], &[11])), "{said:?}");
+}
+
+#[test]
 fn decode_that_fails_after_the_transfer_repeats_prefill_if_the_answer_can_go_on() {
     for (resume, goes_on) in [(Resume::Possible, true), (Resume::Impossible, false)] {
         let mut plan = Plan::handing_over();

@@ -298,7 +298,7 @@ impl Around {
                 let unsure = matches!(
                     why,
                     PrefillFailure::Other {
-                        reach: Reach::Unknown,
+                        reach: Reach::Said | Reach::Unknown | Reach::Silent,
                         ..
                     }
                 );
@@ -320,7 +320,7 @@ impl Around {
                         began: false,
                         ..
                     }),
-                    Reach::Unknown,
+                    Reach::Said | Reach::Unknown | Reach::Silent,
                 ) = (run, reach)
                 {
                     self.doubt(of);
@@ -659,8 +659,9 @@ impl Around {
             moves.push(Some(Input::DecodeBegan { leg }));
             moves.push(Some(Input::DecodeDone { leg }));
         }
-        moves.push(Some(decode_failed(leg, Reach::Refused)));
-        moves.push(Some(decode_failed(leg, Reach::Unknown)));
+        for reach in [Reach::Refused, Reach::Said, Reach::Unknown] {
+            moves.push(Some(decode_failed(leg, reach)));
+        }
     }
 
     fn disturbances(&self, moves: &mut Vec<Option<Input>>) {

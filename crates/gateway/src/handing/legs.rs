@@ -9,7 +9,7 @@ use homing_load::End;
 use homing_profile::Millis;
 use homing_protocol::transfer::{self, Handed, Meets};
 use homing_router::Turned;
-use homing_telemetry::{LegEnd, LegKind, TryFailure};
+use homing_telemetry::{LegEnd, LegKind};
 
 use super::terms::{broken, gone, reach_of, when};
 use super::{Begun, Came, Handing, Under};
@@ -153,7 +153,6 @@ impl Handing {
             Ok(mut booked) => {
                 let choice = booked.routed.choice(need, fastrand::u64(..));
                 if let Some(half) = booked.half.take() {
-                    self.pairs.insert(turn, half.decision.chosen.rank.worker);
                     self.halves.insert(turn, half);
                 }
                 self.asked.insert(turn, asked);
@@ -313,25 +312,10 @@ impl Handing {
             Tried::Failed(failed) => {
                 self.note(&failed);
                 let (reach, words) = (reach_of(failed.kind), failed.why.clone());
-                self.spare(leg, failed.kind);
                 self.left(leg, Some(words.clone()));
                 self.failed = Some(failed);
                 self.tell(Input::DecodeFailed { leg, reach, words });
             }
-        }
-    }
-
-    /// A decode worker that says that it failed with KV of another may be asked again, for a request of which that one is no part.
-    fn spare(&mut self, leg: Leg, kind: TryFailure) {
-        let under = self
-            .legs
-            .get(&leg)
-            .filter(|under| under.kind == LegKind::Decode && kind == TryFailure::Status);
-        if let Some(under) = under
-            && self.spared.is_none()
-        {
-            let prefill = self.pairs.get(&under.turn).copied();
-            self.spared = prefill.map(|prefill| (under.worker, prefill));
         }
     }
 

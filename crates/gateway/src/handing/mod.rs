@@ -89,10 +89,6 @@ pub(crate) struct Handing {
     told: BTreeMap<Leg, Bytes>,
     /// The prefill worker that gave the whole answer.
     ended: Option<WorkerId>,
-    /// The prefill worker of each pair.
-    pairs: BTreeMap<Turn, WorkerId>,
-    /// A decode worker that said it could not fetch, and so lives, and the prefill worker that it could not fetch from: the latter is to blame. Once.
-    spared: Option<(WorkerId, WorkerId)>,
     /// What failed last, and what the router said last.
     failed: Option<Failed>,
     turned: Option<Turned>,
@@ -123,8 +119,6 @@ impl Handing {
             asked: BTreeMap::new(),
             told: BTreeMap::new(),
             ended: None,
-            pairs: BTreeMap::new(),
-            spared: None,
             failed: None,
             turned: None,
             phase,
@@ -239,11 +233,7 @@ impl Handing {
         }
     }
 
-    fn choose(&mut self, turn: Turn, need: Need, mut tried: TriedWorkers) {
-        if let Some((decode, prefill)) = self.spared {
-            tried.decode.retain(|worker| *worker != decode);
-            tried.prefill.push(prefill);
-        }
+    fn choose(&mut self, turn: Turn, need: Need, tried: TriedWorkers) {
         let mut question = self.question.clone();
         if turn.0 > 0 {
             // The one before it may not have been forgotten yet.

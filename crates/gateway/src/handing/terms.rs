@@ -33,8 +33,10 @@ pub(crate) fn require(disagg: &homing_config::Disagg) -> homing_disagg::Require 
 /// How far a try got that failed so.
 pub(super) fn reach_of(kind: TryFailure) -> Reach {
     match kind {
-        TryFailure::Connect | TryFailure::Closed => Reach::Refused,
-        _ => Reach::Unknown,
+        TryFailure::Connect | TryFailure::Closed | TryFailure::NoAdapter => Reach::Refused,
+        TryFailure::Status => Reach::Said,
+        TryFailure::Silent => Reach::Silent,
+        TryFailure::Broken => Reach::Unknown,
     }
 }
 

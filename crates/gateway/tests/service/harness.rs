@@ -276,8 +276,10 @@ impl Gateway {
         let mut body = body.clone();
         body["stream"] = json!(true);
         let response = self.send(path, &body).await;
-        assert_eq!(response.status().as_u16(), 200);
-        events(&response.text().await.expect("the whole stream"))
+        let status = response.status().as_u16();
+        let text = response.text().await.expect("the whole stream");
+        assert_eq!(status, 200, "{text}");
+        events(&text)
     }
 }
 

@@ -91,7 +91,7 @@ impl<I: Traffic> World<I> {
             target.at = LegAt::Over;
             self.workers[at.0 as usize].engine.transfer_failed(at.1, OnFailure::End);
             self.calendar.enter(self.now, Due::Poke { worker: at.0 });
-            return self.word(number, to, Word::Failed(Reach::Unknown));
+            return self.word(number, to, Word::Failed(Reach::Said));
         };
         target.at = LegAt::Moving(transfer);
         let lease = self
