@@ -181,7 +181,6 @@ impl Reader for OursReader {
     }
 
     fn lookup_tokens(&mut self, tokens: &[u32]) -> u64 {
-        self.keys.clear();
         self.reader.keys_of(&self.hasher, &prompt(tokens), &mut self.keys);
         self.reader.lookup(&self.keys, &mut self.answer);
         self.fold()

@@ -68,7 +68,7 @@ impl Reader {
         self.shared.unsettled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Appends the keys of a prompt that is about to be looked up here. Its tokens may come from far and are asked for
+    /// Makes `keys` those of a prompt that is about to be looked up here, whatever was there. Its tokens may come from far and are asked for
     /// ahead, and what the lookup will need is asked for while the rest is hashed.
     pub fn keys_of(&self, hasher: &KeyHasher, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
         let guard = self.shared.view.load();

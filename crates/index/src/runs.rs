@@ -30,12 +30,14 @@ const AT_ONCE: usize = 64;
 const NEWEST: usize = 2;
 
 /// Where a run whose first block has this key is put if it can be, among so many parts: at one of two neighbouring places,
-/// the same in all parts, in one of the newest.
+/// the same in all parts, in one of the newest; the newest first. Where there are fewer parts, some of these are no run.
 #[inline]
-pub(crate) fn homes(key: u64, parts: usize) -> impl Iterator<Item = RunId> {
+pub(crate) fn homes(key: u64, parts: usize) -> [RunId; 2 * NEWEST] {
     let index = key as usize % PER_PART;
-    let newest_first = (parts.saturating_sub(NEWEST)..parts).rev();
-    newest_first.flat_map(move |part| [index, index ^ 1].map(|index| (part * PER_PART + index) as RunId))
+    std::array::from_fn(|place| {
+        let part = parts.checked_sub(1 + place / 2);
+        part.map_or(0, |part| (part * PER_PART + (index ^ place % 2)) as RunId)
+    })
 }
 
 /// The records that exist, as readers see them.
@@ -58,8 +60,9 @@ impl RecordDirectory {
 
     /// Where a run whose first block has this key may be.
     #[inline]
-    pub(crate) fn homes(&self, key: u64) -> impl Iterator<Item = RunId> {
-        homes(key, self.parts.len())
+    pub(crate) fn homes(&self, key: u64) -> impl Iterator<Item = RunId> + use<> {
+        let known = 2 * self.parts.len();
+        homes(key, self.parts.len()).into_iter().take(known)
     }
 }
 

@@ -2,7 +2,7 @@
 //! long before the last key is. A scout goes ahead of the lookup and asks for them; it decides nothing, and the lookup is
 //! the same without it.
 //!
-//! **Invariant:** a scout reads only what it asked for a piece of blocks ago, so that it does not wait: who waits here stops
+//! **Invariant:** a scout reads only what it asked for a good many blocks ago, so that it does not wait: who waits here stops
 //! the hashing, too. A path that goes on somewhere else than it says is none of its business.
 
 use homing_domain::BlockKey;
@@ -13,8 +13,9 @@ use crate::lookup::{ask_for_run, guessed};
 use crate::record::{Record, RunId};
 use crate::slots::View;
 
-/// Blocks that are hashed between two looks: as many as it takes for memory to come.
-pub(crate) const PIECE: usize = 128;
+/// Blocks that are hashed between the first look and the second: more than it takes for memory to come, because each look also
+/// interrupts the hashing. There are twice as many until the third, and so on.
+pub(crate) const PIECE: usize = 192;
 
 /// How far along the path everything was asked for.
 pub(crate) struct Scout<'a> {

@@ -81,7 +81,6 @@ fn keys_of<'a>(query: &'a Query, shelf: &Shelf, hasher: &KeyHasher, room: &'a mu
     match &query.prefix {
         Prefix::Keys(keys) => keys,
         Prefix::Prompt(asked) => {
-            room.clear();
             let prompt = Prompt {
                 tokens: &asked.tokens,
                 block_size: shelf.subject.block_size,

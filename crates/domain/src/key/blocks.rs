@@ -8,7 +8,7 @@ use super::BlockKey;
 use super::group::{GROUP, GroupConstants};
 
 /// Tokens in a cache line are a group; so many lines before their turn they are told of.
-const LINES_AHEAD: usize = 64;
+pub(super) const LINES_AHEAD: usize = 64;
 
 /// The constants between tokens and keys.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,6 @@ pub(super) struct Run<'a> {
     pub(super) tokens: &'a [u32],
     /// One for each.
     pub(super) keys: &'a mut [BlockKey],
-    /// Whether these are the first of all, so that nobody was told of their tokens.
-    pub(super) is_first: bool,
 }
 
 impl BlockConstants {
@@ -79,7 +77,7 @@ impl BlockConstants {
     }
 
     /// The keys of a run of blocks. `PAIRS` pairs of groups make `KEYS` blocks, one or two. `soon` is told of each line
-    /// before it is read.
+    /// before it is read, but for the first [`LINES_AHEAD`].
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see above")]
     pub(super) fn chain<const PAIRS: usize, const KEYS: usize>(
@@ -93,7 +91,6 @@ impl BlockConstants {
             mut parent,
             tokens,
             keys,
-            is_first,
         } = run;
         let start = self.start(context, 2 * PAIRS * GROUP / KEYS);
         let mut next = |content: u64| {
@@ -118,13 +115,7 @@ impl BlockConstants {
         let (keys, odd_key) = keys.as_chunks_mut::<KEYS>();
         let tell = |unit: &[[[u32; GROUP]; 2]; PAIRS]| unit.as_flattened().iter().for_each(|line| soon(&line[0]));
 
-        let (near, far) = units.split_at((LINES_AHEAD / (2 * PAIRS)).min(units.len()));
-        if is_first {
-            near.iter().for_each(tell);
-            for line in odd {
-                soon(&line[0]);
-            }
-        }
+        let far = &units[(LINES_AHEAD / (2 * PAIRS)).min(units.len())..];
         let (with, without) = keys.split_at_mut(far.len().min(keys.len()));
         let rest = &units[with.len()..];
         for ((keys, unit), later) in with.iter_mut().zip(units).zip(far) {

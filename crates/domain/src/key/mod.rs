@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::fleet::{AdapterName, CacheSalt};
 use crate::units::{BlockSize, Blocks, Tokens};
 
-use blocks::{BlockConstants, Run};
+use blocks::{BlockConstants, LINES_AHEAD, Run};
 use group::{GroupConstants, fold};
 use way::Way;
 
@@ -239,15 +239,16 @@ impl KeyHasher {
         self.tokens_in(self.with_media(context, extras.media), tokens)
     }
 
-    /// Appends the keys of the prompt's full blocks to `keys`.
+    /// Makes `keys` those of the prompt's full blocks. What was there is overwritten, so that a list that is used again
+    /// need not be cleared.
     pub fn keys(&self, prompt: &Prompt<'_>, keys: &mut Vec<BlockKey>) {
         self.keys_in_pieces(prompt, keys, usize::MAX, |_| {}, |_| {});
     }
 
     /// The same for tokens that may lie far away in memory, and keys with which something can be begun before all are
     /// there. `soon` is told of a token in each cache line some way before it is read, and may ask for the line. `so_far` is
-    /// shown the keys after the first block and then after every `piece` blocks (an even number), as long as there are more;
-    /// never where blocks have other things than tokens in them.
+    /// shown the keys after the first block, then after `piece` blocks more (an even number), twice as many more and so on, as
+    /// long as there are more; never where blocks have other things than tokens in them.
     pub fn keys_in_pieces(
         &self,
         prompt: &Prompt<'_>,
@@ -260,30 +261,27 @@ impl KeyHasher {
         let blocks = prompt.full_blocks().0 as usize;
         let every = self.adapter(prompt.adapter).0;
         let first = self.with_salt(every, prompt.salt);
-        if blocks == 0 {
-            return;
-        }
-        if !prompt.media.is_empty() || prompt.window != Window::Plain {
-            keys.reserve(blocks);
+        if blocks == 0 || !prompt.media.is_empty() || prompt.window != Window::Plain {
+            keys.clear();
             self.keys_with_extras(prompt, every, first, keys);
             return;
         }
         let (head, rest) = prompt.tokens[..blocks * size].split_at(size);
-        let start = keys.len();
-        keys.resize(start + blocks, self.child(self.root, self.tokens_in(first, head)));
-        let keys = &mut keys[start..];
+        tell_of_first(head, rest, &soon);
+        keys.resize(blocks, self.root);
+        keys[0] = self.child(self.root, self.tokens_in(first, head));
         // Blocks may be hashed two at a time.
-        let piece = (piece & !1).max(2);
+        let mut piece = (piece & !1).max(2);
         let mut done = 1;
         while done < blocks {
             so_far(&keys[..done]);
             let end = blocks.min(done.saturating_add(piece));
+            piece = piece.saturating_mul(2);
             let run = Run {
                 context: every,
                 parent: keys[done - 1],
                 tokens: &rest[(done - 1) * size..],
                 keys: &mut keys[done..end],
-                is_first: done == 1,
             };
             match size {
                 16 => self.way.chain::<1, 2>(&self.constants, run, &soon),
@@ -301,7 +299,6 @@ impl KeyHasher {
             mut parent,
             tokens,
             keys,
-            is_first: _,
         } = run;
         for (key, block) in keys.iter_mut().zip(tokens.chunks_exact(size)) {
             parent = self.child(parent, self.tokens_in(context, block));
@@ -315,6 +312,7 @@ impl KeyHasher {
             Window::Plain => size,
             Window::OneTokenAhead => size + 1,
         };
+        keys.reserve(prompt.full_blocks().0 as usize);
         let mut parent = self.root;
         // Each is hashed once, not in every block: a client says how long an identifier is and how many blocks it is in.
         let named = prompt
@@ -391,6 +389,18 @@ impl KeyHasher {
         }
         state
     }
+}
+
+/// Tells of the lines that nobody will be told of later, before any of them is read: the first that is waited for keeps those
+/// behind it waiting.
+fn tell_of_first(head: &[u32], rest: &[u32], soon: impl Fn(&u32)) {
+    let (head, _) = head.as_chunks::<{ group::GROUP }>();
+    let (rest, _) = rest.as_chunks::<{ group::GROUP }>();
+    let (near, far) = rest.split_at(LINES_AHEAD.min(rest.len()));
+    // Later it is told of two at a time.
+    let (_, odd) = far.as_chunks::<2>();
+    let lines = head.iter().chain(near).chain(odd);
+    lines.for_each(|line| soon(&line[0]));
 }
 
 const FIELD_ADAPTER: u64 = 1;
@@ -613,20 +623,19 @@ mod tests {
             let soon = |token: &u32| told.borrow_mut().push(*token);
             hasher().keys_in_pieces(&prompt, &mut keys, usize::MAX, soon, |_| {});
             assert_eq!(keys, keys_of(&prompt));
-            // The first block is read at once.
-            let expected: Vec<u32> = (block..block * blocks).step_by(16).collect();
+            let expected: Vec<u32> = (0..block * blocks).step_by(16).collect();
             let mut sorted = told.take();
             sorted.sort_unstable();
             assert_eq!(sorted, expected, "{blocks} blocks of {block}");
             // In pieces, too.
             let mut seen = Vec::new();
-            keys.clear();
             hasher().keys_in_pieces(&prompt, &mut keys, 10, soon, |keys| seen.push(keys.to_vec()));
             assert_eq!(keys, keys_of(&prompt));
             let mut sorted = told.take();
             sorted.sort_unstable();
             assert_eq!(sorted, expected, "{blocks} blocks of {block}");
-            let ends: Vec<usize> = (1..blocks as usize).step_by(10).collect();
+            let ends = [1, 11, 31, 71].into_iter().filter(|end| *end < blocks as usize);
+            let ends: Vec<usize> = ends.collect();
             assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), ends);
             assert!(seen.iter().all(|some| keys.starts_with(some)));
         }
@@ -712,9 +721,10 @@ mod tests {
             };
             let keys: Vec<_> = hashers(seed).iter().map(of).collect();
             prop_assert!(keys.iter().all(|other| other == &keys[0]));
-            let mut in_pieces = keys[0][..keys[0].len().min(1)].to_vec();
+            // Whatever was there.
+            let mut in_pieces = vec![BlockKey(7); piece];
             hashers(seed)[0].keys_in_pieces(&prompt, &mut in_pieces, piece, |_| {}, |_| {});
-            prop_assert_eq!(&in_pieces[keys[0].len().min(1)..], keys[0].as_slice());
+            prop_assert_eq!(&in_pieces, &keys[0]);
         }
 
         #[test]
