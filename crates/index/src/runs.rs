@@ -36,7 +36,7 @@ pub(crate) fn homes(key: u64, parts: usize) -> [RunId; 2 * NEWEST] {
     let index = key as usize % PER_PART;
     std::array::from_fn(|place| {
         let part = parts.checked_sub(1 + place / 2);
-        part.map_or(0, |part| (part * PER_PART + (index ^ place % 2)) as RunId)
+        part.map_or(0, |part| (part * PER_PART + (index ^ (place % 2))) as RunId)
     })
 }
 
