@@ -29,11 +29,20 @@ pub trait Index: Send + 'static {
     /// The lookup's input for these tokens.
     fn input(&self, tokens: &[u32]) -> Self::Input;
 
-    /// Applies the events, drops every worker, and says how long each uninterrupted piece of work took, in ns. Empty
-    /// where an index has no such notion.
-    fn apply_in_slices(&mut self, _events: Vec<Self::Event>) -> Vec<u64> {
+    /// Applies the events, drops every worker, and says how long each uninterrupted piece of work took. Empty where an index
+    /// has no such notion.
+    fn apply_in_slices(&mut self, _events: Vec<Self::Event>) -> Vec<Slice> {
         Vec::new()
     }
+}
+
+/// How long a piece of work took, in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    /// By the clock on the wall.
+    pub wall: u64,
+    /// By that of the thread, which stands still while another has its core. Calls of the system are counted.
+    pub busy: u64,
 }
 
 /// The reading side of an index, for one thread. Buffers are kept between lookups.
@@ -58,8 +67,10 @@ pub trait Reader: Send + 'static {
 pub enum Form {
     /// From hashes made beforehand, to the contender's own form of answer.
     Keys,
-    /// From tokens, to the contender's own form of answer.
+    /// From tokens, wherever in memory they are, to the contender's own form of answer.
     Tokens,
+    /// From tokens that were written a moment ago, as a tokenizer leaves them: they need not be brought from memory.
+    Fresh,
     /// From hashes made beforehand, to one number per worker.
     Ranks,
 }
@@ -70,6 +81,7 @@ impl Form {
         match self {
             Self::Keys => "keys given",
             Self::Tokens => "from tokens",
+            Self::Fresh => "from tokens just made",
             Self::Ranks => "keys given, one number per worker",
         }
     }
@@ -86,7 +98,7 @@ pub trait Contender: Send {
     /// Applies a log piece by piece, so that no more than a few events exist at a time.
     fn build(&mut self, log: &Log, catalog: &Catalog);
     /// As [`Index::apply_in_slices`], with what was prepared.
-    fn slices(&mut self) -> Vec<u64>;
+    fn slices(&mut self) -> Vec<Slice>;
     /// Takes the requests that lookups will be about.
     fn ask(&mut self, queries: &Arc<Queries>);
     /// A probe over the requests last taken.
@@ -97,7 +109,8 @@ pub trait Contender: Send {
 
 /// Lookups of one contender on one thread.
 pub trait Probe: Send {
-    /// Nanoseconds per lookup, over the requests at these places.
+    /// Nanoseconds per lookup, over the requests at these places: by one clock around all of them, unless something has
+    /// to be done between two.
     fn batch(&mut self, form: Form, places: &[u32]) -> f64;
     /// Nanoseconds of each of them.
     fn each(&mut self, form: Form, places: &[u32], samples: &mut Vec<u64>);
@@ -159,7 +172,7 @@ impl<I: Index> Contender for Harness<I> {
         }
     }
 
-    fn slices(&mut self) -> Vec<u64> {
+    fn slices(&mut self) -> Vec<Slice> {
         let events = std::mem::take(&mut self.pending);
         self.index.apply_in_slices(events)
     }
@@ -176,6 +189,7 @@ impl<I: Index> Contender for Harness<I> {
             inputs: Arc::clone(&self.inputs),
             queries: Arc::clone(&self.queries),
             depths: vec![0; self.workers],
+            made: Vec::new(),
         })
     }
 
@@ -191,15 +205,27 @@ struct Asker<R: Reader> {
     inputs: Arc<Vec<R::Input>>,
     queries: Arc<Queries>,
     depths: Vec<u32>,
+    /// Tokens of the request that comes next, if they are to be just made.
+    made: Vec<u32>,
 }
 
 impl<R: Reader> Asker<R> {
+    /// What happens before the clock starts.
+    #[inline]
+    fn make(&mut self, form: Form, place: u32) {
+        if form == Form::Fresh {
+            self.made.clear();
+            self.made.extend_from_slice(&self.queries.all[place as usize].tokens);
+        }
+    }
+
     #[inline]
     fn one(&mut self, form: Form, place: u32) {
         let place = place as usize;
         match form {
             Form::Keys => black_box(self.reader.lookup(&self.inputs[place])),
             Form::Tokens => black_box(self.reader.lookup_tokens(&self.queries.all[place].tokens)),
+            Form::Fresh => black_box(self.reader.lookup_tokens(&self.made)),
             Form::Ranks => {
                 self.reader.depths(&self.inputs[place], &mut self.depths);
                 black_box(u64::from(self.depths[0]))
@@ -213,6 +239,11 @@ where
     R::Input: Send + Sync,
 {
     fn batch(&mut self, form: Form, places: &[u32]) -> f64 {
+        if form == Form::Fresh {
+            let mut samples = Vec::with_capacity(places.len());
+            self.each(form, places, &mut samples);
+            return samples.iter().sum::<u64>() as f64 / places.len() as f64;
+        }
         let start = Instant::now();
         for place in places {
             self.one(form, *place);
@@ -222,6 +253,7 @@ where
 
     fn each(&mut self, form: Form, places: &[u32], samples: &mut Vec<u64>) {
         for place in places {
+            self.make(form, *place);
             let start = Instant::now();
             self.one(form, *place);
             samples.push(start.elapsed().as_nanos() as u64);

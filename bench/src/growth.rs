@@ -19,6 +19,8 @@ pub const SEQUENCES: &str = "10x the sequences, cost of a lookup, times";
 pub const DEPTH: &str = "10x the depth in one run, cost of a lookup, times";
 /// The longest piece of work, but for one in ten thousand.
 pub const SLICE: &str = "p99.99";
+/// One beginning that all sequences share, as a system prompt.
+pub const WIDE: &str = "one beginning";
 /// The workload of all these.
 pub const CASE: &str = "homing alone";
 
@@ -28,8 +30,8 @@ pub fn run(size: Size, report: &mut Report) {
     compare(SEQUENCES, single_runs(few, 64), single_runs(few * 10, 64), size, report);
     let some = size.pick(1000, 50);
     compare(DEPTH, single_runs(some, 400), single_runs(some, 4000), size, report);
-    for labels in [Labels::Shared, Labels::Private] {
-        slices(labels, size, report);
+    for (case, scenario) in slice_cases(size) {
+        slices(&case, scenario, size, report);
     }
 }
 
@@ -69,30 +71,56 @@ fn load(scenario: Scenario, queries: usize) -> Option<(Box<dyn Contender>, Box<d
     Some((contender, probe))
 }
 
-/// Build, churn and the departure of all workers, with a clock around every piece of work.
-fn slices(labels: Labels, size: Size, report: &mut Report) {
-    let scenario = Scenario {
+/// In which cases the writer's pieces of work are timed.
+fn slice_cases(size: Size) -> [(String, Scenario); 3] {
+    let main = |labels| Scenario {
         labels,
         ..Scenario::main(64, size.pick(4000, 200))
     };
+    let sequences = size.pick(40_000, 400);
+    let wide = Scenario {
+        length: (16, 48),
+        group: sequences,
+        ..Scenario::main(64, sequences)
+    };
+    [
+        (shared(), main(Labels::Shared)),
+        (format!("{} labels", Labels::Private.name()), main(Labels::Private)),
+        (WIDE.to_owned(), wide),
+    ]
+}
+
+/// As [`WIDE`], for the main workload.
+pub fn shared() -> String {
+    format!("{} labels", Labels::Shared.name())
+}
+
+/// Build, churn and the departure of all workers, with two clocks around every piece of work: what the machine gives to others
+/// meanwhile is not the writer's work.
+fn slices(case: &str, scenario: Scenario, size: Size, report: &mut Report) {
     let Some(mut contender) = lineup::one(OURS, scenario.workers, scenario.labels) else {
         return;
     };
-    eprintln!("growth: writer's slices, {} labels", labels.name());
+    eprintln!("growth: writer's slices, {case}");
     let mut workload = Workload::new(scenario, 4);
     let mut log = workload.build();
     log.append(&workload.churn(size.pick(2_000_000, 20_000)));
     contender.prepare(&log, &workload.catalog);
-    let mut slices = contender.slices();
-    slices.sort_unstable();
+    let slices = contender.slices();
+    let mut busy: Vec<u64> = slices.iter().map(|slice| slice.busy).collect();
+    let mut wall: Vec<u64> = slices.iter().map(|slice| slice.wall).collect();
+    busy.sort_unstable();
+    wall.sort_unstable();
     for (name, share) in [("p99.9", 0.999), (SLICE, 0.9999), ("longest", 1.0)] {
-        report.single(about(&slice(labels, name)), OURS, percentile(&slices, share) / 1e3);
+        report.single(about(&slice(case, name)), OURS, percentile(&busy, share) / 1e3);
     }
+    let name = format!("{SLICE} on the wall");
+    report.single(about(&slice(case, &name)), OURS, percentile(&wall, 0.9999) / 1e3);
 }
 
 /// How tables and targets call how long the writer's pieces of work are.
-pub fn slice(labels: Labels, name: &str) -> String {
-    format!("writer's slice, {} labels, {name}, us", labels.name())
+pub fn slice(case: &str, name: &str) -> String {
+    format!("writer's slice, {case}, {name}, us")
 }
 
 fn about(metric: &str) -> About<'_> {

@@ -7,10 +7,11 @@ use homing_domain::{
 };
 use homing_index::{Answer, Copies, Index as Homing, IndexConfig, Reader as HomingReader, Slot};
 use homing_keeper::SpareMaker;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
 use crate::catalog::{BLOCK_TOKENS, Catalog, Labels};
-use crate::contender::{Index, Reader};
+use crate::contender::{Index, Reader, Slice};
 use crate::log::{Change, Op};
 
 /// Work units per call of `maintain`.
@@ -124,12 +125,15 @@ impl Index for Ours {
         keys
     }
 
-    fn apply_in_slices(&mut self, events: Vec<Event>) -> Vec<u64> {
+    fn apply_in_slices(&mut self, events: Vec<Event>) -> Vec<Slice> {
         let mut slices = Vec::with_capacity(events.len() * 2);
-        let timed = |slices: &mut Vec<u64>, work: &mut dyn FnMut() -> bool| {
-            let start = Instant::now();
+        let timed = |slices: &mut Vec<Slice>, work: &mut dyn FnMut() -> bool| {
+            let (busy, start) = (thread_time(), Instant::now());
             let more = work();
-            slices.push(start.elapsed().as_nanos() as u64);
+            slices.push(Slice {
+                wall: start.elapsed().as_nanos() as u64,
+                busy: thread_time() - busy,
+            });
             more
         };
         for event in &events {
@@ -148,6 +152,12 @@ impl Index for Ours {
         }
         slices
     }
+}
+
+/// How long this thread has had a core, in ns.
+fn thread_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Its reading side.

@@ -50,7 +50,7 @@ pub fn run(scenario: Scenario, depth: Depth, size: Size, report: &mut Report) {
         queries: Arc::new(Queries::draw(&workload, size.pick(3000, 200), &mut rng)),
         effort: effort(size),
     };
-    let forms = [Form::Tokens, Form::Keys, Form::Ranks];
+    let forms = [Form::Tokens, Form::Fresh, Form::Keys, Form::Ranks];
     measure(&asked, &forms, &mut contenders, &mut rng, report);
     if depth == Depth::Threads {
         threads(&contenders, &asked, size.pick(100_000, 2000), &mut rng, report);

@@ -91,8 +91,14 @@ pub fn index(args: &IndexArgs, sequences: usize, report: &Report) -> Vec<Target>
     writes(args, sequences, report, &mut targets);
     bytes(sequences, report, &mut targets);
     wrong(args, report, &mut targets);
-    let slice = growth::slice(Labels::Shared, growth::SLICE);
-    for (metric, limit) in [(growth::SEQUENCES, 1.5), (growth::DEPTH, 1.5), (&slice, 100.0)] {
+    let slice = growth::slice(&growth::shared(), growth::SLICE);
+    let wide = growth::slice(growth::WIDE, growth::SLICE);
+    for (metric, limit) in [
+        (growth::SEQUENCES, 1.5),
+        (growth::DEPTH, 1.5),
+        (&slice, 100.0),
+        (&wide, 100.0),
+    ] {
         let found = report.compare(section::GROWTH, growth::CASE, metric);
         targets.push(Target::limit(metric.to_owned(), found, limit));
     }
@@ -139,6 +145,7 @@ pub fn middle(args: &IndexArgs) -> u16 {
 fn lookups(args: &IndexArgs, sequences: usize, report: &Report, targets: &mut Vec<Target>) {
     let wanted = [
         (Kind::Deep, Form::Tokens, 3.0),
+        (Kind::Deep, Form::Fresh, 3.0),
         (Kind::Deep, Form::Keys, 2.5),
         (Kind::Half, Form::Keys, 1.3),
     ];

@@ -35,8 +35,10 @@ pub enum Bug {
     NameLeftBehind,
     /// A slot is used again before it was swept.
     SlotReusedUnswept,
-    /// A run that was cut short does not look for runs that continue what was cut.
+    /// Blocks that come again are not followed by what followed them before they went.
     DanglingForgotten,
+    /// When the first run of those that follow one block goes, the others are not found by that block any more.
+    HeirForgotten,
     /// A full index evicts blocks that others follow.
     InnerBlockEvicted,
     /// A rank that lost blocks because the index was full is not told from one that did not.
@@ -61,7 +63,7 @@ pub enum Bug {
 #[cfg(any(test, feature = "testing"))]
 impl Bug {
     /// Those that one thread can notice, however much room there is.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SetInsteadOfCounts,
         Self::HoleNotRestored,
         Self::HoleIgnored,
@@ -78,6 +80,7 @@ impl Bug {
         Self::NameLeftBehind,
         Self::SlotReusedUnswept,
         Self::DanglingForgotten,
+        Self::HeirForgotten,
     ];
 
     /// Those that one thread can notice only if the index is full.

@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use crate::bugs::planted;
 use crate::config::{Copies, IndexConfig};
-use crate::dangling::Dangling;
 use crate::heap::Heap;
 use crate::lookup::{Reader, Shared};
 use crate::record::RunId;
@@ -19,8 +18,9 @@ use crate::sync::{AtomicU64, Ordering, Published, fence};
 use crate::table::Table;
 use crate::write::Kind;
 use crate::write::clear::Clearing;
+use crate::write::forks::Forks;
 use crate::write::maintain::Housekeeping;
-use crate::write::names::Renumbered;
+use crate::write::renumber::Renumbered;
 
 /// Why an operation was refused. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -142,8 +142,7 @@ pub struct Index {
     pub(crate) labels: Table,
     /// From a slot and a label that is not the run's own to the run and the offset of the block that it calls so.
     pub(crate) names: Table,
-    /// The run whose number changed last, while names still lead to the old one.
-    pub(crate) renumbered: Option<Renumbered>,
+    pub(crate) renumbered: Renumbered,
     /// Chunks for log, records and labels that somebody beside the writer makes. Lives on while one holds a handle.
     pub(crate) stock: Arc<Stock>,
     /// Labels that several blocks have as their run's own: different ranks call different blocks so.
@@ -152,8 +151,7 @@ pub struct Index {
     /// Blocks in runs, and places for them.
     pub(crate) blocks: u64,
     pub(crate) block_slots: u64,
-    /// Runs whose parent block is not in the index. While there are any, new blocks may be the parents of known runs.
-    pub(crate) dangling: Dangling,
+    pub(crate) forks: Forks,
     /// Runs whose tail nobody holds, still to be cut.
     pub(crate) untrimmed: Vec<RunId>,
     /// Tiers of slots that are being cleared. No more than there are slots.
@@ -198,13 +196,13 @@ impl Index {
             first_keys,
             labels: Table::of_writer(reserve()),
             names: Table::of_writer(reserve()),
-            renumbered: None,
+            renumbered: Renumbered::default(),
             stock,
             ambiguous: FxHashSet::default(),
             slots,
             blocks: 0,
             block_slots: 0,
-            dangling: Dangling::default(),
+            forks: Forks::default(),
             untrimmed: Vec::new(),
             clearings: Vec::new(),
             housekeeping: Housekeeping::default(),
@@ -421,7 +419,8 @@ impl Index {
             .occupied()
             .map(|index| self.slots.info(index).details.bytes());
         let slots: u64 = slots.sum();
-        let tables = self.first_keys.bytes() + self.labels.bytes() + self.names.bytes();
+        let tables = [&self.first_keys, &self.labels, &self.names, &self.forks.heads];
+        let tables: u64 = tables.map(Table::bytes).into_iter().sum();
         self.heap.reserved_words() * 8 + self.runs.bytes() + tables + self.stock.bytes() + slots
     }
 

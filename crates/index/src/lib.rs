@@ -36,7 +36,6 @@ mod blocks;
 mod bugs;
 mod chunk;
 mod config;
-mod dangling;
 mod detail;
 mod details;
 mod heap;

@@ -81,23 +81,29 @@ fn samples_in(chunk: &[AtomicU64], run: RunId) -> Option<Samples<'_>> {
 /// What only the writer knows of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunMeta {
-    /// The run that this one follows, after which of its blocks; 0 at the beginning of a sequence, or if dangling.
+    /// The key of the block before its first one, unless it begins a sequence.
+    pub(crate) before: u64,
+    /// Of the head of a fork: the run that it follows, after which of its blocks. 0 if that block is not in the index.
     pub(crate) parent: RunId,
-    /// Runs that follow this one, as a list through their own `next` and `prev`.
-    pub(crate) first_kid: RunId,
+    /// The runs of its fork, as a list. The head has none before it.
     pub(crate) next: RunId,
     pub(crate) prev: RunId,
+    /// Of the head of a fork: the forks of the same parent, as a list of their heads.
+    pub(crate) next_fork: RunId,
+    pub(crate) prev_fork: RunId,
+    /// The first fork of those that follow this run.
+    pub(crate) first_fork: RunId,
     /// Blocks before the first of this run.
     pub(crate) depth: u32,
     pub(crate) parent_offset: u16,
-    /// At least one more than the highest offset that a child follows.
+    /// At least one more than the highest offset that a fork follows.
     pub(crate) kid_reach: u16,
     /// Slots with details about this run.
     pub(crate) details: u16,
     /// Of those, slots that hold blocks beyond their leading part.
     pub(crate) beyond: u16,
-    /// The block before this run is not in the index.
-    pub(crate) dangling: bool,
+    /// It begins a sequence.
+    pub(crate) begins: bool,
     /// Written to since the hand of the clock passed.
     pub(crate) recent: bool,
     /// In the list of runs to be cut shorter.
@@ -154,6 +160,8 @@ pub(crate) struct Runs {
     reserves: [Reserve; 2],
     /// What will be known of the runs of the next part, as far as it is made.
     coming: Vec<RunMeta>,
+    /// Chunks of a part that was emptied. Giving one back takes the system a while, so it is one at a time.
+    leaving: Vec<Arc<Chunk>>,
     /// Set when the directory that readers have is out of date.
     pub(crate) changed: bool,
 }
@@ -166,6 +174,7 @@ impl Runs {
             live: 0,
             reserves,
             coming: Vec::new(),
+            leaving: Vec::new(),
             changed: true,
         };
         runs.open();
@@ -211,7 +220,7 @@ impl Runs {
 
     pub(crate) fn bytes(&self) -> u64 {
         let reserved: usize = self.reserves.iter().map(Reserve::len).sum();
-        let chunks = (2 * self.parts.len() + reserved) * CHUNK_WORDS * 8;
+        let chunks = (2 * self.parts.len() + self.leaving.len() + reserved) * CHUNK_WORDS * 8;
         let known = (self.parts.len() * PER_PART + self.coming.capacity()) * size_of::<RunMeta>();
         (chunks + known + self.parts.len() * MARKS * 8) as u64
     }
@@ -317,12 +326,21 @@ impl Runs {
         self.parts.len() > 1 && self.live * 16 < rest * SPARSE
     }
 
+    /// Gives a chunk of an emptied part back, if there is one.
+    pub(crate) fn leave(&mut self) -> bool {
+        self.leaving.pop().is_some()
+    }
+
     /// Some run in the highest part, or `None` after an empty part was dropped.
     pub(crate) fn highest(&mut self) -> Option<RunId> {
         let part = self.parts.len() - 1;
         let found = self.parts[part].next_used(0);
         if found.is_none() && part > 0 {
-            self.parts.pop();
+            let emptied = self.parts.pop();
+            self.leaving = emptied
+                .into_iter()
+                .flat_map(|part| [part.records, part.samples])
+                .collect();
             self.changed = true;
         }
         found.map(|index| (part * PER_PART + index) as RunId)

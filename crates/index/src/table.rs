@@ -1,7 +1,7 @@
 //! Where is the thing with this hash? A table of 38-bit values that grows and shrinks one small segment at a time.
 //!
-//! Used twice: from the key of a run's first block to the run (readers probe it), and from a label to a run and an
-//! offset (the writer alone). Values are not stored with their keys: a hit is verified by the caller, who must look at
+//! Used from the key of a run's first block to the run (readers probe it), and by the writer alone from labels to blocks and from a
+//! block to what follows it. Values are not stored with their keys: a hit is verified by the caller, who must look at
 //! the thing anyway. Several values may have the same hash.
 //!
 //! A directory, indexed by the top bits of the hash, names segments ([`crate::segment`]). A full one is replaced by two
@@ -124,7 +124,7 @@ impl Table {
         Self::with(Sites::new(Sharing::WriterOnly, reserve))
     }
 
-    /// A table that readers have snapshots of: the memory of a segment lives as long as one of them.
+    /// A table that readers may have snapshots of: the memory of a segment lives as long as one of them. Begins with one segment.
     pub(crate) fn of_readers() -> Self {
         Self::with(Sites::new(Sharing::Readers, Reserve::default()))
     }

@@ -1,10 +1,11 @@
 //! Is the index sound inside? Everything that its parts promise each other, checked by brute force.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::Index;
 use crate::blocks::room_of;
 use crate::record::RunId;
+use crate::runs::RunMeta;
 use crate::slots::{SlotState, label_hash};
 use crate::write::Place;
 
@@ -33,6 +34,7 @@ impl Index {
         }
         self.verify_slots()?;
         if self.config.bug.is_none() {
+            self.verify_forks()?;
             self.verify_names()?;
         }
         Ok(())
@@ -97,7 +99,11 @@ impl Index {
                 return Err(format!("one key at {other:?} and {place:?}"));
             }
             let hash = label_hash(homing_domain::Label::new(stored.label(offset)));
-            if self.labels.find(hash, |value| value == place.encode()).is_none() {
+            if self
+                .labels
+                .find(hash, |value| self.renumbered.place(value) == place)
+                .is_none()
+            {
                 return Err(format!("the label of {place:?} is not in the table"));
             }
         }
@@ -118,24 +124,58 @@ impl Index {
 
     fn verify_links(&self, run: RunId) -> Result<(), String> {
         let meta = self.runs.meta(run);
-        if meta.dangling != self.dangling.missing_before(run).is_some() || meta.dangling && meta.parent != 0 {
-            return Err(format!("run {run}: dangling or not?"));
+        let heads: Vec<RunId> = self.forks_of(run).collect();
+        let mut offsets: Vec<u16> = Vec::new();
+        for head in heads {
+            let fork = self.runs.meta(head);
+            let place = Place {
+                run,
+                offset: fork.parent_offset,
+            };
+            if fork.parent != run || fork.prev != 0 || fork.parent_offset >= meta.kid_reach {
+                return Err(format!("run {head} heads a fork of {run} but says {fork:?}"));
+            }
+            if fork.parent_offset as usize >= self.len_of(run) || self.key_at(place).0 != fork.before {
+                return Err(format!("run {head} follows {place:?}, which is another block"));
+            }
+            if offsets.contains(&fork.parent_offset) {
+                return Err(format!("two forks follow {place:?}"));
+            }
+            offsets.push(fork.parent_offset);
         }
-        let mut kid = meta.first_kid;
-        while kid != 0 {
-            let child = self.runs.meta(kid);
-            if child.parent != run || child.parent_offset >= meta.kid_reach {
-                return Err(format!("run {kid} is in the list of {run} but says {child:?}"));
-            }
-            if child.parent_offset as usize >= self.len_of(run) {
-                return Err(format!(
-                    "run {kid} follows block {} of {run}, which is gone",
-                    child.parent_offset
-                ));
-            }
-            kid = child.next;
+        if meta.begins {
+            return Ok(());
+        }
+        // The fork of this run is the one that its key leads to, and it is in it.
+        let is_head = |head: u64| self.runs.meta(head as RunId).before == meta.before;
+        let head = self.forks.heads.find(meta.before, is_head).map(|head| head as RunId);
+        let is_in = head.is_some_and(|head| self.chain(head, |meta| meta.next).any(|other| other == run));
+        if !is_in {
+            return Err(format!("run {run} is not in the fork of {head:?}: {meta:?}"));
         }
         Ok(())
+    }
+
+    fn verify_forks(&self) -> Result<(), String> {
+        let metas = self.runs.iter().map(|run| self.runs.meta(run));
+        let heads = metas.filter(|meta| !meta.begins && meta.prev == 0);
+        let (dangling, attached): (Vec<&RunMeta>, Vec<&RunMeta>) = heads.partition(|head| head.parent == 0);
+        let found = ((dangling.len() + attached.len()) as u64, dangling.len() as u64);
+        let counted = (self.forks.heads.len(), self.forks.dangling);
+        if counted != found {
+            return Err(format!(
+                "forks, and those that dangle, are counted as {counted:?} but are {found:?}"
+            ));
+        }
+        let keys = self.runs.iter().flat_map(|run| {
+            let blocks = self.blocks_of(run);
+            (0..self.len_of(run)).map(move |offset| blocks.key(offset))
+        });
+        let keys: HashSet<u64> = keys.collect();
+        match dangling.iter().find(|head| keys.contains(&head.before)) {
+            Some(head) => Err(format!("the block that a fork misses is there: {head:?}")),
+            None => Ok(()),
+        }
     }
 
     fn verify_slots(&self) -> Result<(), String> {

@@ -3,7 +3,6 @@
 
 use homing_domain::Label;
 
-use super::Place;
 use crate::blocks::key_word;
 use crate::chunk::prefetch;
 use crate::index::Index;
@@ -51,9 +50,10 @@ impl Index {
             // What is known of it lies elsewhere.
             return;
         }
-        let Some(place) = self.labels.find(label_hash(label), |_| true).map(Place::decode) else {
+        let Some(found) = self.labels.find(label_hash(label), |_| true) else {
             return;
         };
+        let place = self.renumbered.place(found);
         self.runs.prefetch(place.run);
         let words = self.heap.words(self.runs.record(place.run).blocks());
         let key = key_word(place.offset as usize);

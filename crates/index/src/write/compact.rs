@@ -3,9 +3,9 @@
 
 use homing_domain::Label;
 
+use super::Place;
 use super::ahead::Ahead;
 use super::structure::blocks_in;
-use super::{Place, Stretch};
 use crate::heap::{Addr, Header, Kind};
 use crate::index::Index;
 use crate::record::{Fields, HAS_CHILDREN, HAS_LOWER, MAX_RUN, Record, RunId};
@@ -28,7 +28,8 @@ impl Index {
             let Some((addr, header)) = self.heap.next_to_move(256) else {
                 return;
             };
-            words = words.saturating_sub(header.words + 8);
+            // However short it is, its record and where it goes have to be fetched.
+            words = words.saturating_sub(header.words + WORDS_PER_UNIT);
             self.move_extent(addr, header);
         }
     }
@@ -76,134 +77,36 @@ impl Index {
         }
     }
 
-    /// Gives a run of the highest chunk a lower number, or drops that chunk if it is empty.
-    pub(crate) fn compact_runs(&mut self) {
-        let Some(run) = self.runs.highest() else { return };
-        let Some(new) = self.take_run(self.runs.record(run).first(), 0) else {
-            return;
-        };
-        self.renumber(run, new);
-    }
-
-    /// Gives some run another number though there is no need to, if it could happen now; or goes on with the last.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn renumber_one(&mut self, which: usize) {
-        if self.renumbered.is_some() {
-            self.renumber_names(1);
-        } else if self.clearings.is_empty() && !self.housekeeping.is_sweeping() && self.runs.live() > 0 {
-            let run = self.runs.iter().nth(which % self.runs.live());
-            let new = run.and_then(|run| self.take_run(self.runs.record(run).first(), 0));
-            if let (Some(run), Some(new)) = (run, new) {
-                self.renumber(run, new);
-            }
-        }
-        self.publish_view();
-    }
-
-    fn renumber(&mut self, old: RunId, new: RunId) {
-        let fields = self.runs.record(old).fields();
-        let meta = *self.runs.meta(old);
-        *self.runs.meta_mut(new) = meta;
-        self.own_extents(&fields, new);
-        self.note_samples(new, fields.blocks, 0, fields.shape.len as usize);
-        self.relink(old, new, &meta);
-        self.renumber_labels(
-            Stretch {
-                run: old,
-                from: 0,
-                to: fields.shape.len,
-            },
-            Place { run: new, offset: 0 },
+    /// The labels of a run that becomes the end of another, from `shift` on, lead there.
+    fn relabel(&mut self, child: RunId, run: RunId, shift: usize) {
+        debug_assert!(
+            !self.renumbered.is_under_way(),
+            "labels lead to the numbers that runs have"
         );
-        self.renumber_details(old, new);
-        if let Some(parent_key) = self.dangling.remove(old) {
-            self.dangling.insert(new, parent_key);
-        }
-        if meta.untrimmed {
-            self.untrimmed
-                .iter_mut()
-                .filter(|run| **run == old)
-                .for_each(|run| *run = new);
-        }
-        let record = self.runs.record(new);
-        record.set_usual_child(Record::usual_child(self.runs.record(old).version()));
-        record.put(&fields);
-        record.end();
-        // A reader that finds the old number now looks again until it finds the new one.
-        self.runs.record(old).begin();
-        self.first_keys.replace(fields.first, u64::from(old), u64::from(new));
-        self.runs.give_back(old);
-    }
-
-    fn own_extents(&mut self, fields: &Fields, owner: RunId) {
-        self.heap.set_owner(fields.blocks, owner);
-        if fields.extra != 0 {
-            self.heap.set_owner(fields.extra, owner);
-        }
-        let mut sets: Vec<SlotSet> = vec![fields.full];
-        sets.extend(self.levels(fields).into_iter().map(|(_, set)| set));
-        for (full, levels) in self.lower(fields) {
-            sets.push(full);
-            sets.extend(levels.into_iter().map(|(_, set)| set));
-        }
-        for addr in sets.into_iter().filter_map(SlotSet::extent) {
-            self.heap.set_owner(addr, owner);
-        }
-    }
-
-    fn relink(&mut self, old: RunId, new: RunId, meta: &crate::runs::RunMeta) {
-        let mut kid = meta.first_kid;
-        while kid != 0 {
-            self.runs.meta_mut(kid).parent = new;
-            kid = self.runs.meta(kid).next;
-        }
-        if meta.parent != 0 && Record::usual_child(self.runs.record(meta.parent).version()) == old {
-            self.set_usual_child(meta.parent, new);
-        }
-        if meta.next != 0 {
-            self.runs.meta_mut(meta.next).prev = new;
-        }
-        if meta.prev != 0 {
-            self.runs.meta_mut(meta.prev).next = new;
-        } else if meta.parent != 0 && self.runs.meta(meta.parent).first_kid == old {
-            self.runs.meta_mut(meta.parent).first_kid = new;
-        }
-    }
-
-    /// The labels of blocks lead to where they are now.
-    fn renumber_labels(&mut self, from: Stretch, to: Place) {
-        let blocks = blocks_in(&self.heap, self.runs.record(from.run).blocks());
-        let count = (from.to - from.from) as usize;
-        let hash_of =
-            |index: usize| (index < count).then(|| label_hash(Label::new(blocks.label(from.from as usize + index))));
+        let blocks = blocks_in(&self.heap, self.runs.record(child).blocks());
+        let count = self.len_of(child);
+        let hash_of = |index: usize| (index < count).then(|| label_hash(Label::new(blocks.label(index))));
         let mut ahead = Ahead::new(&self.labels, hash_of);
         for index in 0..count {
             let hash = ahead.turn(&self.labels, index, hash_of);
-            let place = Place {
-                run: from.run,
-                offset: from.from + index as u16,
+            let place = |run, offset: usize| Place {
+                run,
+                offset: offset as u16,
             };
-            let moved = Place {
-                run: to.run,
-                offset: to.offset + index as u16,
-            };
-            let found = self.labels.replace(hash, place.encode(), moved.encode());
+            let (from, to) = (place(child, index), place(run, shift + index));
+            let found = self.labels.replace(hash, from.encode(), to.encode());
             debug_assert!(found, "every block of a run has its label in the table");
         }
     }
 
     /// Makes a run one with the only run that follows it, if that follows its last block and nothing is unusual.
     pub(crate) fn merge(&mut self, run: RunId) {
-        let meta = *self.runs.meta(run);
-        let child = meta.first_kid;
-        if child == 0 {
-            return;
-        }
-        let child_meta = *self.runs.meta(child);
+        let Some(child) = self.only_kid(run) else { return };
+        let (meta, child_meta) = (*self.runs.meta(run), *self.runs.meta(child));
         let (len, child_len) = (self.len_of(run), self.len_of(child));
-        let is_only = child_meta.next == 0 && child_meta.parent_offset as usize + 1 == len;
+        let is_last = child_meta.parent_offset as usize + 1 == len;
         let fits = child_len <= MERGE_LIMIT && len + child_len <= MAX_RUN;
-        if !is_only || !fits || meta.details + child_meta.details > 0 || meta.untrimmed || child_meta.untrimmed {
+        if !is_last || !fits || meta.details + child_meta.details > 0 || meta.untrimmed || child_meta.untrimmed {
             return;
         }
         let (fields, child_fields) = (self.runs.record(run).fields(), self.runs.record(child).fields());
@@ -225,18 +128,8 @@ impl Index {
         self.copy_blocks(old_blocks, blocks, len);
         self.append_blocks(child_fields.blocks, blocks, len, child_len);
         self.note_samples(run, blocks, len, total);
-        self.renumber_labels(
-            Stretch {
-                run: child,
-                from: 0,
-                to: child_len as u16,
-            },
-            Place {
-                run,
-                offset: len as u16,
-            },
-        );
-        self.adopt_kids(run, child, len as u16);
+        self.relabel(child, run, len);
+        self.adopt_forks(run, child, len as u16);
         // Those who held all of the run hold a leading part of what it becomes, until they are counted again below.
         fields.blocks = blocks;
         fields.last = child_fields.last;
@@ -246,7 +139,7 @@ impl Index {
         };
         let grandchild = Record::usual_child(self.runs.record(child).version());
         fields.shape.len = total as u16;
-        if self.runs.meta(run).first_kid == 0 {
+        if self.runs.meta(run).first_fork == 0 {
             fields.shape.flags &= !HAS_CHILDREN;
         }
         let rest: Vec<(usize, u16)> = holders
@@ -260,20 +153,5 @@ impl Index {
         self.free_blocks(child_fields.blocks);
         self.free_blocks(old_blocks);
         self.runs.give_back(child);
-    }
-
-    fn adopt_kids(&mut self, run: RunId, child: RunId, shift: u16) {
-        let first = self.runs.meta(child).first_kid;
-        let mut kid = first;
-        while kid != 0 {
-            let meta = self.runs.meta_mut(kid);
-            meta.parent = run;
-            meta.parent_offset += shift;
-            kid = meta.next;
-        }
-        let child_reach = self.runs.meta(child).kid_reach;
-        let meta = self.runs.meta_mut(run);
-        meta.first_kid = first;
-        meta.kid_reach = if first == 0 { 0 } else { child_reach + shift };
     }
 }

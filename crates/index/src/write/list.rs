@@ -123,35 +123,21 @@ impl Index {
 
     /// The key of the block before this one.
     fn parent_key(&self, place: Place) -> BlockKey {
-        match (place.offset, self.dangling.missing_before(place.run)) {
-            (1.., _) => self.key_at(Place {
-                offset: place.offset - 1,
+        match place.offset {
+            0 => self.key_before(place.run),
+            offset => self.key_at(Place {
+                offset: offset - 1,
                 ..place
             }),
-            (0, Some(key)) => key,
-            (0, None) => {
-                let meta = self.runs.meta(place.run);
-                let parent = Place {
-                    run: meta.parent,
-                    offset: meta.parent_offset,
-                };
-                if meta.parent == 0 {
-                    self.config.hasher.root()
-                } else {
-                    self.key_at(parent)
-                }
-            }
         }
     }
 
     fn listed_parent(&self, slot: usize, place: Place, key: BlockKey) -> ListedParent {
-        let meta = self.runs.meta(place.run);
         let parent = match place.offset {
-            0 if meta.dangling => return ListedParent::Key(key),
-            0 if meta.parent == 0 => return ListedParent::Root,
-            0 => Place {
-                run: meta.parent,
-                offset: meta.parent_offset,
+            0 if self.runs.meta(place.run).begins => return ListedParent::Root,
+            0 => match self.parent_of(place.run) {
+                Some(parent) => parent,
+                None => return ListedParent::Key(key),
             },
             offset => Place {
                 offset: offset - 1,

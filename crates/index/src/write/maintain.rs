@@ -83,22 +83,27 @@ impl Index {
         } else if !self.clearings.is_empty() {
             // Before runs are joined or renumbered.
             self.clear_piece(0, work);
+        } else if self.renumbered.is_under_way() {
+            // Before runs are joined, which leads labels on.
+            self.renumber_labels(work);
         } else if let Some(run) = self.housekeeping.merges.pop() {
             if self.runs.is_in_use(run) {
                 self.merge(run);
             }
         } else if self.heap.is_sparse() {
             self.compact_heap(work);
-        } else if self.renumbered.is_some() {
-            self.renumber_names(work);
+        } else if self.runs.leave() {
+            // Its memory is back when readers have gone on.
         } else if self.runs.is_sparse() {
-            self.compact_runs();
+            self.compact_runs(work);
         } else if self.labels.is_sparse() {
             self.labels.shrink_step();
         } else if self.names.is_sparse() {
             self.names.shrink_step();
         } else if self.first_keys.is_sparse() {
             self.first_keys.shrink_step();
+        } else if self.forks.heads.is_sparse() {
+            self.forks.heads.shrink_step();
         } else {
             // What is made ready for writes is given up when there were none since the last time.
             if !std::mem::take(&mut self.housekeeping.written) {

@@ -24,9 +24,9 @@ const DETAIL: u32 = 6;
 /// An entry of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
-    hash: u64,
+    pub(super) hash: u64,
     label: Label,
-    place: Place,
+    pub(super) place: Place,
 }
 
 impl Name {
@@ -39,15 +39,6 @@ impl Name {
     }
 }
 
-/// A run that has a new number, while labels still lead to its old one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Renumbered {
-    pub(crate) old: RunId,
-    new: RunId,
-    /// The labels of slots below this one lead to the new number.
-    next: usize,
-}
-
 impl Index {
     /// Where the block is that this slot, and not the run, calls `label`.
     #[inline]
@@ -58,7 +49,7 @@ impl Index {
         }
         let mut found = None;
         self.names.find(own_hash(slot, label), |value| {
-            found = named(info, self.renumbered, Place::decode(value), label);
+            found = named(info, self.renumbered.place(value), label);
             found.is_some()
         });
         found
@@ -76,11 +67,7 @@ impl Index {
     #[inline]
     fn take_out(&mut self, slot: usize, name: Name) {
         let mut found = self.names.remove(name.hash, name.place.encode());
-        if !found && let Some(moved) = self.renumbered.filter(|moved| moved.new == name.place.run) {
-            let before = Place {
-                run: moved.old,
-                ..name.place
-            };
+        if !found && let Some(before) = self.renumbered.before(name.place) {
             found = self.names.remove(name.hash, before.encode());
         }
         debug_assert!(found, "every own label is in the table");
@@ -149,7 +136,7 @@ impl Index {
     /// this event or was there, nor as its own.
     fn are_free(&self, slot: usize, blocks: &[StoredBlock], stretches: &[Stretch], own: &[Option<u64>]) -> bool {
         let is_run_label = |value: u64, label: Label| {
-            let place = Place::decode(value);
+            let place = self.renumbered.place(value);
             let comes = || stretches.iter().any(|stretch| stretch.run == place.run);
             self.label_at(place) == label && (comes() || self.binds(slot, place, label))
         };
@@ -184,9 +171,8 @@ impl Index {
             let hash = ahead.turn(&self.names, index, hash_of);
             let (info, renumbered) = (self.slots.info(slot), self.renumbered);
             let is_same = |value| {
-                let place = Place::decode(value);
-                named(info, renumbered, place, name.label).is_some()
-                    || label_in(stretches, labels, place) == Some(name.label.get())
+                let place = renumbered.place(value);
+                named(info, place, name.label).is_some() || label_in(stretches, labels, place) == Some(name.label.get())
             };
             if self.names.insert_noting(hash, name.place.encode(), is_same) {
                 self.leave(slot, &names[..=index]);
@@ -253,7 +239,7 @@ impl Index {
     }
 
     /// The entries for what a slot's detail calls the blocks of a range.
-    fn names_in(&self, slot: usize, detail: &Detail, range: Stretch, names: &mut Vec<Name>) {
+    pub(super) fn names_in(&self, slot: usize, detail: &Detail, range: Stretch, names: &mut Vec<Name>) {
         names.clear();
         let mut add = |offset: u16, label: Label| {
             let place = Place { run: range.run, offset };
@@ -297,73 +283,12 @@ impl Index {
         *work = work.saturating_sub(DETAIL + (end - start) as u32);
         !self.slots.info(slot).details.contains(run)
     }
-
-    /// A run that slots have details about gets another number. Labels come to lead there in pieces.
-    pub(crate) fn renumber_details(&mut self, old: RunId, new: RunId) {
-        if self.runs.meta(new).details == 0 {
-            return;
-        }
-        let slots: Vec<usize> = self.slots.occupied().collect();
-        for slot in slots {
-            if let Some(detail) = self.slots.info_mut(slot).details.remove(old) {
-                self.slots.info_mut(slot).details.insert(new, detail);
-            }
-        }
-        if !planted!(self.config, NameLeftBehind) {
-            self.renumbered = Some(Renumbered { old, new, next: 0 });
-        }
-    }
-
-    /// Lets the labels of some slots lead to the new number of a run, until the work is done or all of them do.
-    pub(crate) fn renumber_names(&mut self, work: u32) {
-        let mut left = work as usize;
-        let mut names = std::mem::take(&mut self.work.names);
-        while let Some(Renumbered { old, new, next }) = self.renumbered
-            && left > 0
-        {
-            let Some(slot) = self.slots.occupied().find(|slot| *slot >= next) else {
-                self.renumbered = None;
-                break;
-            };
-            self.renumbered = Some(Renumbered {
-                old,
-                new,
-                next: slot + 1,
-            });
-            let Some(detail) = self.slots.info(slot).details.get(new) else {
-                left = left.saturating_sub(1);
-                continue;
-            };
-            let range = Stretch {
-                run: new,
-                from: 0,
-                to: detail.end() as u16,
-            };
-            self.names_in(slot, detail, range, &mut names);
-            for name in &names {
-                let before = Place { run: old, ..name.place };
-                self.names.replace(name.hash, before.encode(), name.place.encode());
-            }
-            left = left.saturating_sub(1 + names.len());
-        }
-        self.work.names = names;
-    }
 }
 
-/// The block at `place`, or where it is now if the number of its run changed, if the slot calls it by this label of its own.
-fn named(info: &SlotInfo, renumbered: Option<Renumbered>, place: Place, label: Label) -> Option<Place> {
-    let calls = |place: &Place| {
-        let detail = info.details.get(place.run);
-        detail.is_some_and(|detail| detail.calls(place.offset as usize, label))
-    };
-    let moved = || {
-        let moved = renumbered.filter(|moved| moved.old == place.run)?;
-        Some(Place {
-            run: moved.new,
-            ..place
-        })
-    };
-    Some(place).filter(calls).or_else(|| moved().filter(calls))
+/// The block at `place`, if the slot calls it by this label of its own.
+fn named(info: &SlotInfo, place: Place, label: Label) -> Option<Place> {
+    let detail = info.details.get(place.run)?;
+    detail.calls(place.offset as usize, label).then_some(place)
 }
 
 /// The own label with which a block comes that lies in one of the stretches.

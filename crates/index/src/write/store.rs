@@ -212,11 +212,11 @@ impl Index {
             return Some(place);
         }
         let found = self.labels.find(label_hash(label), |value| {
-            let place = Place::decode(value);
+            let place = self.renumbered.place(value);
             self.label_at(place) == label
                 && (planted!(self.config, ForeignLabelHonoured) || self.binds(slot, place, label))
         });
-        found.map(Place::decode)
+        found.map(|value| self.renumbered.place(value))
     }
 
     /// Whether this slot calls the block at `place` by `label`.

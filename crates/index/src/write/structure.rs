@@ -13,14 +13,11 @@ use crate::blocks::{Blocks, regroup, room_of, words_of};
 use crate::bugs::planted;
 use crate::heap::{Addr, Header, Heap, Kind};
 use crate::index::Index;
-use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, Record, RunId, Shape};
+use crate::record::{Fields, HAS_CHILDREN, MAX_RUN, RunId, Shape};
 use crate::runs::Runs;
 use crate::samples::sampled;
 use crate::slots::label_hash;
 use crate::sync::Ordering;
-
-/// Of so many runs that follow one, readers try the first that came before they look where its key says.
-const FEW_KIDS: usize = 2;
 
 impl Index {
     pub(crate) fn len_of(&self, run: RunId) -> usize {
@@ -74,9 +71,6 @@ impl Index {
             let found = self.find_next(at, keys[done]);
             let stretch = if let Some((run, offset)) = found {
                 let count = self.count_matching(run, offset, &keys[done..]);
-                if offset == 0 && self.runs.meta(run).dangling {
-                    self.link(run, at);
-                }
                 self.work.known = stretches.len() + 1;
                 Stretch {
                     run,
@@ -137,9 +131,9 @@ impl Index {
         low + 1
     }
 
-    /// How many keys from `start` on are new. While runs dangle, one of them may begin with any of the keys.
+    /// How many keys from `start` on are new. While forks dangle, a run of one may begin with any of the keys.
     fn new_blocks_from(&self, keys: &[u64], start: usize) -> usize {
-        if self.dangling.is_empty() || planted!(self.config, DanglingForgotten) {
+        if self.forks.dangling == 0 || planted!(self.config, DanglingForgotten) {
             return keys.len() - start;
         }
         let known = keys[start + 1..]
@@ -168,7 +162,7 @@ impl Index {
                 let count = keys.len().min(MAX_RUN);
                 let only = at
                     .map(|(parent, _)| parent)
-                    .filter(|parent| self.runs.meta(*parent).first_kid == 0);
+                    .filter(|parent| self.runs.meta(*parent).first_fork == 0);
                 let run = self.create(&keys[..count], labels(count), only.unwrap_or(0))?;
                 self.link(run, at);
                 Stretch {
@@ -184,23 +178,11 @@ impl Index {
         Some(stretch)
     }
 
-    /// Runs that missed one of these blocks follow it now.
-    fn link_after(&mut self, stretch: Stretch, keys: &[u64]) {
-        if self.dangling.is_empty() || planted!(self.config, DanglingForgotten) {
-            return;
-        }
-        for (offset, key) in (stretch.from..stretch.to).zip(keys) {
-            for run in self.dangling.after(BlockKey(*key)) {
-                self.link(run, Some((stretch.run, offset as usize + 1)));
-            }
-        }
-    }
-
     /// A number for a run. One that labels still lead to is not given again.
     pub(crate) fn take_run(&mut self, first: u64, after: RunId) -> Option<RunId> {
         let run = self.runs.take(first, after)?;
-        if self.renumbered.is_some_and(|moved| moved.old == run) {
-            self.renumber_names(u32::MAX);
+        if self.renumbered.old == run {
+            self.renumber_labels(u32::MAX);
         }
         Some(run)
     }
@@ -300,110 +282,6 @@ impl Index {
         self.block_slots -= (before - count) as u64;
     }
 
-    /// Makes the run a child of the block before `at`.
-    pub(crate) fn link(&mut self, run: RunId, at: Option<(RunId, usize)>) {
-        if self.runs.meta(run).dangling {
-            self.dangling.remove(run);
-        }
-        let Some((parent, end)) = at else {
-            let meta = self.runs.meta_mut(run);
-            (meta.parent, meta.depth, meta.dangling) = (0, 0, false);
-            return;
-        };
-        let (parent_depth, next) = (self.runs.meta(parent).depth, self.runs.meta(parent).first_kid);
-        let meta = self.runs.meta_mut(run);
-        meta.dangling = false;
-        (meta.parent, meta.parent_offset, meta.depth) = (parent, end as u16 - 1, parent_depth + end as u32);
-        (meta.next, meta.prev) = (next, 0);
-        if next != 0 {
-            self.runs.meta_mut(next).prev = run;
-        }
-        let meta = self.runs.meta_mut(parent);
-        meta.first_kid = run;
-        meta.kid_reach = meta.kid_reach.max(end as u16);
-        self.mark_parent(parent, end as u16, run);
-    }
-
-    /// Lets readers know that something follows this run, and what it is while few do: where many do, it is any of them.
-    fn mark_parent(&mut self, run: RunId, departure: u16, child: RunId) {
-        let record = self.runs.record(run);
-        let mut fields = record.fields();
-        if fields.shape.flags & HAS_CHILDREN == 0 {
-            fields.shape.flags |= HAS_CHILDREN;
-            fields.shape.departure = departure;
-            record.begin();
-            record.set_usual_child(child);
-            record.put(&fields);
-            record.end();
-        } else if Record::usual_child(record.version()) != 0 && self.has_many_kids(run) {
-            self.set_usual_child(run, 0);
-        }
-    }
-
-    fn has_many_kids(&self, run: RunId) -> bool {
-        let kids = std::iter::successors(Some(self.runs.meta(run).first_kid), |kid| {
-            Some(self.runs.meta(*kid).next)
-        });
-        kids.take_while(|kid| *kid != 0).nth(FEW_KIDS).is_some()
-    }
-
-    /// Changes which run readers try first where the path leaves this one.
-    pub(crate) fn set_usual_child(&mut self, run: RunId, child: RunId) {
-        let record = self.runs.record(run);
-        record.begin();
-        record.set_usual_child(child);
-        record.end();
-    }
-
-    /// The run follows nothing any more.
-    pub(crate) fn unlink(&mut self, run: RunId) {
-        let meta = *self.runs.meta(run);
-        if meta.parent == 0 {
-            return;
-        }
-        if meta.prev == 0 {
-            self.runs.meta_mut(meta.parent).first_kid = meta.next;
-        } else {
-            self.runs.meta_mut(meta.prev).next = meta.next;
-        }
-        if meta.next != 0 {
-            self.runs.meta_mut(meta.next).prev = meta.prev;
-        }
-        let only = self.runs.meta(meta.parent).first_kid;
-        if only == 0 {
-            self.runs.meta_mut(meta.parent).kid_reach = 0;
-        } else if self.runs.meta(only).next == 0 {
-            self.housekeeping.merge_requested(meta.parent);
-        }
-        let meta = self.runs.meta_mut(run);
-        (meta.parent, meta.next, meta.prev) = (0, 0, 0);
-    }
-
-    /// Cuts the links of children that follow blocks from `start` on: those blocks are about to go.
-    pub(crate) fn cut_kids(&mut self, run: RunId, start: usize) {
-        if self.runs.meta(run).kid_reach as usize <= start {
-            return;
-        }
-        let mut kid = self.runs.meta(run).first_kid;
-        let mut reach = 0;
-        while kid != 0 {
-            let meta = *self.runs.meta(kid);
-            if meta.parent_offset as usize >= start {
-                let parent_key = self.key_at(Place {
-                    run,
-                    offset: meta.parent_offset,
-                });
-                self.unlink(kid);
-                self.runs.meta_mut(kid).dangling = true;
-                self.dangling.insert(kid, parent_key);
-            } else {
-                reach = reach.max(meta.parent_offset + 1);
-            }
-            kid = meta.next;
-        }
-        self.runs.meta_mut(run).kid_reach = reach;
-    }
-
     /// Enters the labels of new blocks; the buckets of those to come are asked for meanwhile.
     fn index_labels(&mut self, stretch: Stretch, blocks: &[StoredBlock]) {
         let blocks = &blocks[..(stretch.to - stretch.from) as usize];
@@ -415,8 +293,8 @@ impl Index {
                 run: stretch.run,
                 offset: stretch.from + index as u16,
             };
-            let (runs, heap) = (&self.runs, &self.heap);
-            let is_same = |other| run_label(runs, heap, Place::decode(other)) == block.label;
+            let (runs, heap, renumbered) = (&self.runs, &self.heap, self.renumbered);
+            let is_same = |other| run_label(runs, heap, renumbered.place(other)) == block.label;
             if self.labels.insert_noting(hash, place.encode(), is_same) {
                 self.ambiguous.insert(block.label);
             }

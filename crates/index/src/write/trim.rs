@@ -48,7 +48,7 @@ impl Index {
     /// Drops the blocks from `start` on. Nobody must hold them.
     pub(crate) fn cut_tail(&mut self, run: RunId, start: usize) {
         let len = self.len_of(run);
-        self.cut_kids(run, start);
+        self.cut_forks(run, start);
         self.drop_labels(run, start, len);
         self.blocks -= (len - start) as u64;
         if start == 0 {
@@ -77,14 +77,14 @@ impl Index {
         let mut ambiguous = Vec::new();
         for index in 0..count {
             let hash = ahead.turn(&self.labels, index, hash_of);
-            let found = self.labels.remove(
-                hash,
-                Place {
-                    run,
-                    offset: (start + index) as u16,
-                }
-                .encode(),
-            );
+            let place = Place {
+                run,
+                offset: (start + index) as u16,
+            };
+            let mut found = self.labels.remove(hash, place.encode());
+            if !found && let Some(before) = self.renumbered.before(place) {
+                found = self.labels.remove(hash, before.encode());
+            }
             debug_assert!(found, "every block of a run has its label in the table");
             if !self.ambiguous.is_empty() {
                 ambiguous.extend(label(index).filter(|label| self.ambiguous.contains(label)));
@@ -99,7 +99,7 @@ impl Index {
     fn recount(&mut self, label: Label) {
         let mut count = 0;
         self.labels.find(label_hash(label), |value| {
-            count += usize::from(self.label_at(Place::decode(value)) == label);
+            count += usize::from(self.label_at(self.renumbered.place(value)) == label);
             count > 1
         });
         if count <= 1 {
@@ -111,9 +111,6 @@ impl Index {
     fn give_up(&mut self, run: RunId) {
         debug_assert_eq!(self.runs.meta(run).beyond, 0);
         let fields = self.runs.record(run).fields();
-        if self.runs.meta(run).dangling {
-            self.dangling.remove(run);
-        }
         self.unlink(run);
         // From here on readers see that the record is not in use.
         self.runs.record(run).begin();
