@@ -108,7 +108,7 @@ pub enum Outcome {
     FirstByteTimeout,
     /// The answer broke off.
     Reset,
-    /// Nothing can be said: the client went away.
+    /// Nothing can be said: the client went away, or another worker is to blame.
     Unknown,
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use homing_discovery::{Outcome, Pass, Room};
+use homing_discovery::{Outcome, Pass};
 use homing_domain::Tokens;
 use homing_load::End;
 use homing_protocol::Usage;
@@ -133,11 +133,7 @@ impl Flight {
     }
 
     fn tell(&self, outcome: Outcome) {
-        let table = self.gateway.table.load();
-        let (out, all) = table.out();
-        let now = self.gateway.clock.now();
-        let most = self.gateway.config.load().health.most_out;
-        self.worker.outcome(now, self.pass, outcome, Room::of(out, all, most));
+        self.gateway.outcome(&self.worker, self.pass, outcome);
     }
 }
 

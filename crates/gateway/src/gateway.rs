@@ -8,6 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use homing_config::Config;
 use homing_disagg::Require;
+use homing_discovery::{Outcome, Pass, Room};
 use homing_domain::{KeyHasher, RequestId};
 use homing_protocol::{Ask, Endpoint, Family, Form, Hints, Limits, Plan, Switch};
 use homing_router::Question;
@@ -39,7 +40,7 @@ use crate::record::{Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
-use crate::sending::{Answer, Arriving, Sending};
+use crate::sending::{Answer, Arriving, Laid, Sending};
 use crate::spans::Traced;
 use crate::table::Table;
 use crate::tokens::Prompters;
@@ -291,6 +292,7 @@ impl Gateway {
                 feature,
                 adapter,
                 until: arrived.began + self.config.load().serve.times.total,
+                laid: Laid::ToIt,
             },
             asked: ask,
             original: arrived.body,
@@ -304,6 +306,13 @@ impl Gateway {
             tries: 0,
         });
         Ok(self.carry(trip, account, hints.explain).await)
+    }
+
+    /// What became of a request at a worker, for its health.
+    pub(crate) fn outcome(&self, worker: &Worker, pass: Pass, outcome: Outcome) {
+        let (out, all) = self.table.load().out();
+        let most = self.config.load().health.most_out;
+        worker.outcome(self.clock.now(), pass, outcome, Room::of(out, all, most));
     }
 
     /// The trace that a request belongs to, if there are traces.

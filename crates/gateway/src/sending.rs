@@ -52,6 +52,15 @@ pub(crate) struct Sending {
     pub(crate) adapter: Option<AdapterName>,
     /// When all of it must be over.
     pub(crate) until: Instant,
+    pub(crate) laid: Laid,
+}
+
+/// To whom it is laid that a worker answers with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Laid {
+    ToIt,
+    /// It says so because it was given what another worker made.
+    ToAnother,
 }
 
 /// An answer that has begun.
@@ -92,6 +101,16 @@ impl Answer {
         match self.body {
             Arriving::Whole(_) => Form::Whole,
             Arriving::Pieces { .. } => Form::Streamed,
+        }
+    }
+}
+
+impl Laid {
+    /// What an error says about the worker that answers with it.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::ToIt => Outcome::ServerError,
+            Self::ToAnother => Outcome::Unknown,
         }
     }
 }
@@ -206,7 +225,7 @@ impl Sending {
                 }
                 Begins::Error(error) => {
                     let why = format!("said: {}", error.message);
-                    flight.failed(Outcome::ServerError);
+                    flight.failed(self.laid.outcome());
                     return failed(TryFailure::Status, &why, None);
                 }
             }
@@ -215,7 +234,7 @@ impl Sending {
         let whole = joined(begun);
         if head.status.is_server_error() {
             let why = format!("answered with status {}", head.status.as_u16());
-            flight.failed(Outcome::ServerError);
+            flight.failed(self.laid.outcome());
             return failed(TryFailure::Status, &why, Some((head, whole)));
         }
         if let Some(lacks) = self.lacks_adapter(sent, &flight, head.status.as_u16(), &whole) {

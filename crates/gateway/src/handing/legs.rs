@@ -4,19 +4,20 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use homing_disagg::{Denial, Input, Leg, Means, Need, PrefillFailure, Prefilled, Reach, Retry, Staged, Turn, With};
+use homing_discovery::Pass;
 use homing_domain::{Blocks, RankId, Tokens, WorkerId};
 use homing_load::End;
 use homing_profile::Millis;
 use homing_protocol::transfer::{self, Handed, Meets};
 use homing_router::Turned;
-use homing_telemetry::{LegEnd, LegKind};
+use homing_telemetry::{LegEnd, LegKind, TryFailure};
 
 use super::terms::{broken, gone, reach_of, when};
 use super::{Begun, Came, Handing, Under};
 use crate::booked::Booked;
 use crate::record::{Leg as Part, Try};
 use crate::refusal::Refuse;
-use crate::sending::{Answer, Arriving, Failed, Tried};
+use crate::sending::{Answer, Arriving, Failed, Laid, Tried};
 use crate::timing;
 use crate::trip::NoAnswer;
 
@@ -38,24 +39,35 @@ impl Handing {
         let meets = matches!(means, Means::Rendezvous(_));
         // Its adapter stays where it is as long as it is used.
         let inside = self.lane.adapter_enter(worker.id, self.question.adapter.as_ref());
-        self.under((leg, rank.worker), (turn, LegKind::Prefill, meets), this, async move {
-            let tried = way.try_at(&worker, None, rank).await;
-            drop(inside);
-            Came::Prefilled(leg, tried)
-        });
+        self.under(
+            (leg, rank.worker),
+            (turn, LegKind::Prefill, meets),
+            (this, None),
+            async move {
+                let tried = way.try_at(&worker, None, rank).await;
+                drop(inside);
+                Came::Prefilled(leg, tried)
+            },
+        );
     }
 
     pub(super) fn start_decode(&mut self, leg: Leg, turn: Turn, rank: RankId, with: &With) {
-        let result = match with {
-            With::ResultOf { leg, .. } | With::OneToken { leg, .. } => self.told.get(leg).cloned().unwrap_or_default(),
-            With::Rendezvous(_) | With::Whole => Bytes::new(),
+        let told = match with {
+            With::ResultOf { leg, .. } | With::OneToken { leg, .. } => self.told.get(leg).cloned(),
+            With::Rendezvous(_) | With::Whole => None,
         };
+        let (maker, result) = told.map_or((None, Bytes::new()), |(maker, result)| (Some(maker), result));
         let Some(worker) = self.worker(rank) else {
             let words = "left".to_owned();
             let reach = Reach::Refused;
             return self.tell(Input::DecodeFailed { leg, reach, words });
         };
         let mut way = self.way.clone();
+        // A worker that cannot go on with the KV of another is perhaps well; one that cannot with that of two is not.
+        if *with != With::Whole && self.given.insert(rank.worker) {
+            way.laid = Laid::ToAnother;
+        }
+        let instead = maker.filter(|_| way.laid == Laid::ToAnother);
         let (part, kind) = match with {
             With::ResultOf { .. } => {
                 way.sent = transfer::decode(&way.sent, &result);
@@ -92,7 +104,7 @@ impl Handing {
             booked.took,
         );
         if part == Part::Fetch {
-            self.under((leg, rank.worker), (turn, kind, false), this, async move {
+            self.under((leg, rank.worker), (turn, kind, false), (this, instead), async move {
                 let tried = way.try_at(&worker, None, rank).await;
                 booked.end(End::Cancelled, 1, None);
                 Came::Fetched(leg, tried)
@@ -102,7 +114,7 @@ impl Handing {
         // What of its prompt is cached there says nothing about our view of it: KV that was fetched counts as cached.
         way.counted = way.counted.filter(|_| part == Part::Whole);
         let meets = matches!(with, With::Rendezvous(_));
-        self.under((leg, rank.worker), (turn, kind, meets), this, async move {
+        self.under((leg, rank.worker), (turn, kind, meets), (this, instead), async move {
             Came::Decoded(leg, way.try_at(&worker, Some(booked), rank).await)
         });
     }
@@ -111,7 +123,7 @@ impl Handing {
         &mut self,
         (leg, worker): (Leg, WorkerId),
         (turn, kind, meets): (Turn, LegKind, bool),
-        this: Try,
+        (this, instead): (Try, Option<WorkerId>),
         task: impl Future<Output = Came> + Send + 'static,
     ) {
         let under = Under {
@@ -122,6 +134,7 @@ impl Handing {
             kind,
             turn,
             meets,
+            instead,
         };
         self.legs.insert(leg, under);
     }
@@ -263,7 +276,7 @@ impl Handing {
             }
         }
         if let Some(told) = handed.told {
-            self.told.insert(leg, told);
+            self.told.insert(leg, (worker, told));
         }
         self.left(leg, None);
         let result = match (staged, handed.ended) {
@@ -311,11 +324,25 @@ impl Handing {
             }
             Tried::Failed(failed) => {
                 self.note(&failed);
+                if failed.kind == TryFailure::Status {
+                    self.lay_to_another(leg);
+                }
                 let (reach, words) = (reach_of(failed.kind), failed.why.clone());
                 self.left(leg, Some(words.clone()));
                 self.failed = Some(failed);
                 self.tell(Input::DecodeFailed { leg, reach, words });
             }
+        }
+    }
+
+    /// Tells the health of the worker whose KV it was: who computes prompts that nobody can go on with is left out in the end.
+    fn lay_to_another(&self, leg: Leg) {
+        let instead = self.legs.get(&leg).and_then(|under| under.instead);
+        let table = self.way.gateway.table.load();
+        if let Some(worker) = instead.and_then(|worker| table.workers.get(&worker)) {
+            self.way
+                .gateway
+                .outcome(worker, Pass::Ordinary, homing_discovery::Outcome::ServerError);
         }
     }
 

@@ -67,6 +67,8 @@ struct Under {
     turn: Turn,
     /// Whether it meets another one.
     meets: bool,
+    /// Who is to blame instead of its worker if that says that it failed.
+    instead: Option<WorkerId>,
 }
 
 /// One request that two workers may serve.
@@ -85,8 +87,10 @@ pub(crate) struct Handing {
     halves: BTreeMap<Turn, Half>,
     /// When each choice was asked for.
     asked: BTreeMap<Turn, Instant>,
-    /// What prefill legs said.
-    told: BTreeMap<Leg, Bytes>,
+    /// What prefill legs said, and at which workers.
+    told: BTreeMap<Leg, (WorkerId, Bytes)>,
+    /// Decode workers that were given KV of another one.
+    given: BTreeSet<WorkerId>,
     /// The prefill worker that gave the whole answer.
     ended: Option<WorkerId>,
     /// What failed last, and what the router said last.
@@ -118,6 +122,7 @@ impl Handing {
             halves: BTreeMap::new(),
             asked: BTreeMap::new(),
             told: BTreeMap::new(),
+            given: BTreeSet::new(),
             ended: None,
             failed: None,
             turned: None,
