@@ -117,6 +117,7 @@ async fn fleet(State(gateway): State<Arc<Gateway>>) -> Json<Value> {
     let queue = json!({
         "running": metrics.running_requests.get(),
         "waiting": metrics.waiting_requests.get(),
+        "staged_blocks": table.lanes().iter().map(|lane| lane.router.staged_blocks()).sum::<u64>(),
     });
     Json(json!({
         "ready": gateway.is_ready(),

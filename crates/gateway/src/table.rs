@@ -108,6 +108,17 @@ impl Table {
         number.or_else(|| self.workers.values().find(|worker| &*worker.name == name))
     }
 
+    /// Each lane once.
+    pub(crate) fn lanes(&self) -> Vec<&Arc<Lane>> {
+        let mut lanes: Vec<&Arc<Lane>> = Vec::new();
+        for worker in self.workers.values() {
+            if !lanes.iter().any(|known| Arc::ptr_eq(known, &worker.lane)) {
+                lanes.push(&worker.lane);
+            }
+        }
+        lanes
+    }
+
     /// Workers that are left out, of how many.
     pub(crate) fn out(&self) -> (usize, usize) {
         let out = self.workers.values().filter(|worker| worker.is_out()).count();

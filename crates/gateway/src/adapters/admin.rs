@@ -136,13 +136,7 @@ fn refused(status: StatusCode, message: &str) -> Response {
 /// Adapter by worker, for each model: what a dashboard draws.
 async fn list(State(desk): State<Desk>) -> Json<Value> {
     let table = desk.gateway.table.load();
-    let mut lanes: Vec<&Arc<Lane>> = Vec::new();
-    for worker in table.workers.values() {
-        if !lanes.iter().any(|lane| Arc::ptr_eq(lane, &worker.lane)) {
-            lanes.push(&worker.lane);
-        }
-    }
-    let models: Vec<Value> = lanes.into_iter().map(|lane| of_lane(lane, &table)).collect();
+    let models: Vec<Value> = table.lanes().into_iter().map(|lane| of_lane(lane, &table)).collect();
     let config = desk.gateway.config.load();
     Json(json!({
         "mode": config.serve.adapters.name(),

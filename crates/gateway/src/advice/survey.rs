@@ -87,16 +87,10 @@ impl Advice {
         let asked = Asked::read_any(id, self.for_workers(headers), body)?;
         let table = self.gateway.table.load_full();
         if !asked.has_prompt() {
-            let mut lanes: Vec<Arc<Lane>> = Vec::new();
-            let wanted = match &asked.ask.model {
+            let lanes = match &asked.ask.model {
                 Some(_) => case::served(&table, &asked.ask)?.1.lanes.clone(),
-                None => table.workers.values().map(|worker| worker.lane.clone()).collect(),
+                None => table.lanes().into_iter().cloned().collect(),
             };
-            for lane in wanted {
-                if !lanes.iter().any(|known| Arc::ptr_eq(known, &lane)) {
-                    lanes.push(lane);
-                }
-            }
             return Ok((lanes.into_iter().map(|lane| (lane, None)).collect(), None));
         }
         let (case, known) = self.case(&asked, &table).await?;

@@ -31,6 +31,9 @@ fn sglang(role: &str) -> Engine {
 /// Two are always used where there are two, so that it does not depend on predicted times.
 const ALWAYS: (&str, &str) = ("disagg.when", "always");
 
+/// What nobody fetched counts as staged until its lease has ended.
+const LAPSES: [(&str, &str); 1] = [("mock.kv-lease", "8s")];
+
 struct Fleet {
     prefill: Vec<Engine>,
     decode: Vec<Engine>,
@@ -78,7 +81,8 @@ impl Fleet {
                 let fleet = self.gateway.admin("/admin/fleet").await;
                 let busy = |worker: &Value| worker["in_flight"].as_u64().unwrap_or(0) > 0;
                 let workers = fleet["workers"].as_array().cloned().unwrap_or_default();
-                metrics.running_requests.get() == 0 && metrics.staged_blocks.get() == 0 && !workers.iter().any(busy)
+                let staged = fleet["queue"]["staged_blocks"].as_u64();
+                metrics.running_requests.get() == 0 && staged == Some(0) && !workers.iter().any(busy)
             })
             .await;
     }
@@ -202,7 +206,7 @@ async fn a_prefill_worker_that_fails_at_any_step_costs_nobody_an_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
-    let fleet = Fleet::start(1, 1, &[ALWAYS]).await;
+    let fleet = Fleet::of(vec![nixl(&LAPSES)], vec![nixl(&[])], &[ALWAYS]).await;
     fleet.prefill[0].faults(json!({ "handover": "lapse" })).await;
     for stream in [false, true] {
         let mut body = chat(5, 8);
@@ -212,6 +216,28 @@ async fn the_only_decode_worker_that_could_not_fetch_serves_alone() {
         assert_eq!(response.headers()["x-homing-served-by"], fleet.decode[0].url().as_str());
         assert!(!response.headers().contains_key("x-homing-prefilled-by"));
     }
+    fleet.rests().await;
+}
+
+/// Many that fail at once would take the only decode worker for ill, and it is the other that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn kv_that_nobody_can_fetch_is_laid_to_the_worker_that_computed_it() {
+    let settings = [ALWAYS, ("health.least-requests", "4"), ("health.backoff", "60s")];
+    let fleet = Fleet::of(vec![nixl(&LAPSES)], vec![nixl(&[])], &settings).await;
+    fleet.prefill[0].faults(json!({ "handover": "lapse" })).await;
+    let bodies: Vec<Value> = (0..12).map(|number| chat(number, 12)).collect();
+    let ask = async |body: &Value| fleet.gateway.send("/v1/chat/completions", body).await.status();
+    for status in join_all(bodies.iter().map(ask)).await {
+        assert_eq!(status, 200);
+    }
+    let page = fleet.gateway.admin("/admin/fleet").await;
+    let state = |engine: &Engine| {
+        let workers = page["workers"].as_array().expect("a list");
+        let found = workers.iter().find(|worker| worker["url"] == engine.url().as_str());
+        found.expect("it is listed")["health"].clone()
+    };
+    assert_eq!(state(&fleet.prefill[0]), "down");
+    assert_eq!(state(&fleet.decode[0]), "up");
     fleet.rests().await;
 }
 
