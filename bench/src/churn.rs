@@ -9,13 +9,14 @@ use crate::exact::{QUERIES, wrong};
 use crate::fleet::serve;
 use crate::lineup;
 use crate::log::Log;
+use crate::measure::draw;
 use crate::mooncake::{Trace, TraceError};
 use crate::oracle::Oracle;
 use crate::queries::{Kind, Queries};
 use crate::report::{About, Better, Report, section};
 use crate::rng::Rng;
 use crate::speed::add_beside;
-use crate::threads::{Beside, beside_writer};
+use crate::threads::{Beside, Counted, beside_writer};
 
 const WORKERS: u16 = 32;
 const CAPACITY: usize = 16_384;
@@ -113,8 +114,8 @@ impl Round {
             return;
         };
         contender.ask(&self.queries);
-        let places = self.queries.places(Kind::Deep);
-        let beside = beside_writer(contender.as_mut(), self.log.block_ops(), &places, rng);
+        let order = draw(&self.queries.places(Kind::Deep), 1 << 14, rng);
+        let beside = beside_writer(contender.as_mut(), self.log.block_ops(), &order, Counted::All);
         achieved.beside.push(beside);
     }
 

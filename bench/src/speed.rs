@@ -7,11 +7,11 @@ use crate::contender::{Contender, Form};
 use crate::lineup;
 use crate::log::Log;
 use crate::lookups::{Asked, measure};
-use crate::measure::Effort;
+use crate::measure::{Effort, draw};
 use crate::queries::{Kind, Queries};
 use crate::report::{About, Better, Report, section};
 use crate::rng::Rng;
-use crate::threads::{Beside, beside_writer, throughput};
+use crate::threads::{Beside, Counted, beside_writer, throughput};
 use crate::workload::{Scenario, Workload};
 
 /// How much of a scenario is measured.
@@ -139,10 +139,17 @@ fn beside(
     let places = asked.queries.places(Kind::Deep);
     let mut rounds: Vec<Vec<Beside>> = contenders.iter().map(|_| Vec::new()).collect();
     for _ in 0..size.pick(5, 1) {
-        let log = workload.churn(size.pick(1_000_000, 20_000));
+        // Enough for the fastest writer to be at it while all these lookups are made.
+        let log = workload.churn(size.pick(2_000_000, 20_000));
+        let order = draw(&places, size.pick(1 << 14, 1 << 8), &mut rng);
         for (contender, rounds) in contenders.iter_mut().zip(&mut rounds) {
             contender.prepare(&log, &workload.catalog);
-            rounds.push(beside_writer(contender.as_mut(), log.block_ops(), &places, &mut rng));
+            rounds.push(beside_writer(
+                contender.as_mut(),
+                log.block_ops(),
+                &order,
+                Counted::Once,
+            ));
         }
     }
     let names: Vec<_> = contenders.iter().map(|contender| contender.name()).collect();

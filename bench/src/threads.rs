@@ -36,20 +36,32 @@ pub fn throughput(contender: &dyn Contender, threads: usize, places: &Range<usiz
     (threads * each) as f64 / start.elapsed().as_secs_f64() / 1e6
 }
 
-/// Looks up on one thread until what was prepared has been applied on another.
-pub fn beside_writer(contender: &mut dyn Contender, block_ops: usize, places: &Range<usize>, rng: &mut Rng) -> Beside {
+/// Which lookups beside a writer count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// As many as there are requests in the order, the same for every contender. Of all until the writer is done, a slow writer's reader makes more,
+    /// and a smaller share of them comes to a request for the first time, when everything is far.
+    Once,
+    /// All: the index fills while they are made, so that the first are not like the last.
+    All,
+}
+
+/// Looks up in this order, again and again, on one thread until what was prepared has been applied on another.
+pub fn beside_writer(contender: &mut dyn Contender, block_ops: usize, order: &[u32], counted: Counted) -> Beside {
     let mut probe = contender.probe();
-    let order = draw(places, 1 << 14, rng);
     let done = AtomicBool::new(false);
     let mut samples = Vec::with_capacity(1 << 20);
     let took = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_until(&done, probe.as_mut(), &order, &mut samples));
+        let reader = scope.spawn(|| read_until(&done, probe.as_mut(), order, &mut samples));
         let took = contender.apply();
         done.store(true, Ordering::Release);
         assert!(reader.join().is_ok(), "the reader ended well");
         took
     });
     let lookups = samples.len();
+    if counted == Counted::Once {
+        samples.truncate(order.len());
+    }
     let (p50, p99) = p50_p99(&mut samples, clock_ns());
     Beside {
         p50,
