@@ -8,11 +8,12 @@
 //! A chunk is made a little at a time ([`Spare`]), or beside the writer (see `spares.rs`), because clearing two mebibytes
 //! takes longer than anybody should wait.
 //!
-//! **Invariant:** `words` points to `len` initialised `AtomicU64`s, allocated with `layout(len)` and owned
-//! by this value alone; it is freed once, in `drop`. All bits zero is a valid `AtomicU64`.
+//! **Invariant:** `words` points to `len` initialised `AtomicU64`s, owned by this value alone: a mapping of the system's if it
+//! is a whole chunk, else allocated with `layout(len)`; it is given back once, in `drop`. All bits zero is a valid `AtomicU64`.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::sync::AtomicU64;
 
@@ -103,22 +104,22 @@ impl Deref for Chunk {
     reason = "aligned allocation with advice to the system; invariants in the module's documentation"
 )]
 mod aligned {
-    use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::NonNull;
 
+    use super::system::{map, unmap};
     use super::{Arc, AtomicU64, CHUNK_WORDS, Chunk, Deref, Range};
 
-    const BYTES: usize = CHUNK_WORDS * size_of::<AtomicU64>();
+    pub(super) const BYTES: usize = CHUNK_WORDS * size_of::<AtomicU64>();
 
-    /// Bytes cleared at a time.
+    /// Bytes touched at a time.
     const PORTION: usize = 1 << 15;
+    /// No system has smaller pages.
+    const PAGE: usize = 1 << 12;
 
-    const LAYOUT: Layout = layout(CHUNK_WORDS);
-
-    /// Whole chunks are aligned to their size, others to a cache line.
+    /// Of a chunk that is smaller than a whole one: aligned to a cache line.
     const fn layout(words: usize) -> Layout {
-        let align = if words == CHUNK_WORDS { BYTES } else { 64 };
-        match Layout::from_size_align(words * size_of::<AtomicU64>(), align) {
+        match Layout::from_size_align(words * size_of::<AtomicU64>(), 64) {
             Ok(layout) => layout,
             Err(_) => panic!("a chunk is smaller than the address space"),
         }
@@ -141,36 +142,37 @@ mod aligned {
 
     /// A chunk in the making.
     ///
-    /// **Invariant:** `start` points to `BYTES` bytes allocated with `LAYOUT` and owned by this value alone; the first
-    /// `cleared` of them are zero.
+    /// **Invariant:** `start` points to `BYTES` bytes that `map` returned and this value alone owns. They are zero.
     #[derive(Debug)]
     pub(crate) struct Spare {
         start: NonNull<u8>,
-        cleared: usize,
+        touched: usize,
     }
 
     impl Spare {
         pub(crate) fn new() -> Self {
-            // SAFETY: the layout has a size above zero.
-            let Some(start) = NonNull::new(unsafe { alloc(LAYOUT) }) else {
-                handle_alloc_error(LAYOUT)
-            };
-            advise_huge_pages(start);
-            Self { start, cleared: 0 }
+            Self {
+                start: map(),
+                touched: 0,
+            }
         }
 
+        /// Has the system clear some more of it.
         pub(crate) fn clear_more(&mut self) {
-            let count = PORTION.min(BYTES - self.cleared);
-            // SAFETY: the range lies within the allocation, which nobody else knows of.
-            unsafe { self.start.as_ptr().add(self.cleared).write_bytes(0, count) };
-            self.cleared += count;
+            let end = (self.touched + PORTION).min(BYTES);
+            for at in (self.touched..end).step_by(PAGE) {
+                // SAFETY: the byte lies within the mapping, which nobody else knows of. Volatile, because it is zero already and
+                // a write that changes nothing is what is wanted.
+                unsafe { self.start.as_ptr().add(at).write_volatile(0) };
+            }
+            self.touched = end;
         }
 
         pub(crate) fn into_chunk(mut self) -> Chunk {
-            while self.cleared < BYTES {
+            while self.touched < BYTES {
                 self.clear_more();
             }
-            // The allocation is the chunk's from here on. Zero bytes are valid `AtomicU64`s.
+            // The mapping is the chunk's from here on. Zero bytes are valid `AtomicU64`s.
             Chunk {
                 words: std::mem::ManuallyDrop::new(self).start.cast(),
                 len: CHUNK_WORDS,
@@ -180,8 +182,8 @@ mod aligned {
 
     impl Drop for Spare {
         fn drop(&mut self) {
-            // SAFETY: allocated in `new` with this layout, and not given to a chunk.
-            unsafe { dealloc(self.start.as_ptr(), LAYOUT) };
+            // SAFETY: it was mapped in `new`, and not given to a chunk.
+            unsafe { unmap(self.start) };
         }
     }
 
@@ -190,20 +192,15 @@ mod aligned {
     // SAFETY: nothing can be read through a shared reference.
     unsafe impl Sync for Spare {}
 
-    #[cfg(target_os = "linux")]
-    fn advise_huge_pages(start: NonNull<u8>) {
-        // SAFETY: the range was just allocated by us and is not shared yet; this advice changes no contents. That it
-        // may be refused is no error.
-        unsafe { libc::madvise(start.as_ptr().cast(), BYTES, libc::MADV_HUGEPAGE) };
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn advise_huge_pages(_start: NonNull<u8>) {}
-
     impl Drop for Chunk {
         fn drop(&mut self) {
-            // SAFETY: allocated with this layout, and nobody else frees it.
-            unsafe { dealloc(self.words.as_ptr().cast(), layout(self.len)) };
+            if self.len == CHUNK_WORDS {
+                // SAFETY: a whole chunk was a `Spare`, whose mapping it has, and nobody else gives it back.
+                unsafe { unmap(self.words.cast()) };
+            } else {
+                // SAFETY: allocated with this layout, and nobody else frees it.
+                unsafe { dealloc(self.words.as_ptr().cast(), layout(self.len)) };
+            }
         }
     }
 
@@ -263,6 +260,99 @@ mod aligned {
     }
 }
 
+/// Where whole chunks come from: the system itself. Allocators give out again what somebody else gave back, and where a single
+/// small page of two mebibytes was in use once, the system backs none of it with a huge one any more: clearing a chunk took five
+/// times as long then, and giving it back as well.
+#[cfg(all(target_os = "linux", not(any(shuttle, loom))))]
+#[expect(
+    unsafe_code,
+    reason = "mappings with advice to the system; what callers must see to is said of each"
+)]
+mod system {
+    use std::alloc::{Layout, handle_alloc_error};
+    use std::ptr::{NonNull, null_mut};
+    use std::sync::atomic::Ordering;
+
+    use super::MAPPED;
+    use super::aligned::BYTES;
+
+    /// `BYTES` zero bytes, aligned to so many, which are the caller's until `unmap`.
+    pub(super) fn map() -> NonNull<u8> {
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a mapping of its own, wherever the system likes.
+        let start = unsafe { libc::mmap(null_mut(), 2 * BYTES, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            handle_alloc_error(Layout::new::<[u8; BYTES]>());
+        }
+        // The upper half, if it is aligned: systems map from above, so that the next one will lie right below it.
+        let before = match start.cast::<u8>().align_offset(BYTES) {
+            0 => BYTES,
+            before => before,
+        };
+        // SAFETY: the mapping is twice as long as what is kept, so that an aligned half lies in it. What lies before and behind that
+        // is given back, and nobody knows of any of it. That advice may be refused is no error.
+        unsafe {
+            let kept = start.byte_add(before);
+            libc::munmap(start, before);
+            if before < BYTES {
+                libc::munmap(kept.byte_add(BYTES), BYTES - before);
+            }
+            libc::madvise(kept, BYTES, libc::MADV_HUGEPAGE);
+            MAPPED.fetch_add(BYTES, Ordering::Relaxed);
+            NonNull::new_unchecked(kept.cast())
+        }
+    }
+
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    ///
+    /// `map` returned it, and nobody uses it any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>) {
+        MAPPED.fetch_sub(BYTES, Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { libc::munmap(start.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(all(not(target_os = "linux"), not(any(shuttle, loom))))]
+#[expect(unsafe_code, reason = "the same from the allocator, where we know no better")]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+    use std::ptr::NonNull;
+
+    use super::aligned::BYTES;
+
+    const LAYOUT: Layout = match Layout::from_size_align(BYTES, BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a chunk is smaller than the address space"),
+    };
+
+    pub(super) fn map() -> NonNull<u8> {
+        // SAFETY: the layout has a size above zero.
+        NonNull::new(unsafe { alloc_zeroed(LAYOUT) }).unwrap_or_else(|| handle_alloc_error(LAYOUT))
+    }
+
+    /// # Safety
+    ///
+    /// `map` returned it, and nobody uses it any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>) {
+        // SAFETY: as the caller promised.
+        unsafe { dealloc(start.as_ptr(), LAYOUT) };
+    }
+}
+
+/// Bytes that all indexes of this process have from the system itself, and not from the allocator: for those who count what
+/// an allocator gives.
+pub fn mapped_bytes() -> usize {
+    MAPPED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
 /// Asks for the cache line of `place`, without waiting for it.
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -314,7 +404,8 @@ mod tests {
         assert!(chunk.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         chunk[CHUNK_WORDS - 1].store(7, Ordering::Relaxed);
         assert_eq!(chunk[CHUNK_WORDS - 1].load(Ordering::Relaxed), 7);
-        assert_eq!(chunk.as_ptr().align_offset(64), 0);
+        assert_eq!(chunk.as_ptr().addr() % (CHUNK_WORDS * 8), 0);
+        assert!(mapped_bytes() >= CHUNK_WORDS * 8);
     }
 
     #[test]

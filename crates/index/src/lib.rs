@@ -62,6 +62,8 @@ pub use answer::{Answer, Level};
 pub use approximate::{Approximate, ApproximateConfig};
 #[cfg(any(test, feature = "testing"))]
 pub use bugs::Bug;
+#[cfg(not(any(shuttle, loom)))]
+pub use chunk::mapped_bytes;
 pub use config::{Copies, IndexConfig};
 pub use heat::Heat;
 pub use index::{Applied, Index, IndexError, Pending, RankStats, RemoveOutcome, Stats, StoreOutcome};

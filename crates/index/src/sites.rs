@@ -68,6 +68,10 @@ impl Sites {
     pub(crate) fn take(&mut self) -> Site {
         if self.sharing == Sharing::Readers || self.on_their_own < FEW && self.parts.is_empty() {
             self.on_their_own += 1;
+            // The first chunk is made ready, too, if there will be one.
+            if self.sharing == Sharing::WriterOnly && self.on_their_own > FEW / 2 {
+                self.reserve.prepare();
+            }
             let chunk = Arc::new(Chunk::small(SEGMENT_WORDS));
             return Site {
                 words: Words::of(&chunk, 0..SEGMENT_WORDS),

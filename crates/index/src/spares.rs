@@ -10,9 +10,8 @@
 //! [`MOST`] are on the shelf. So an index that does not grow has none, and one that rests gives them up
 //! ([`Stock::relax`]).
 //!
-//! **Invariant:** the writer takes all room from the system and gives nearly all of it back: allocators keep what one
-//! thread took and another gave back, until the first comes again. The writer only ever *tries* to lock the shelf; who
-//! makes chunks holds the lock for as long as it takes to put one there or to take one away.
+//! **Invariant:** the writer only ever *tries* to lock the shelf; who makes chunks holds the lock for as long as it takes to put one
+//! there or to take one away.
 
 use std::sync::{Arc, PoisonError, TryLockError};
 

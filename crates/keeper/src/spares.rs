@@ -10,7 +10,7 @@ use std::thread;
 
 use homing_index::{Index, Spares};
 
-/// It calls the allocator, and nothing else.
+/// It touches memory, and nothing else.
 const STACK: usize = 64 << 10;
 
 /// The writer's end: wakes the thread. Dropping it ends the thread.
