@@ -69,6 +69,20 @@ impl<'a> Blocks<'a> {
         self.label_word(offset).load(Ordering::Relaxed)
     }
 
+    /// The labels of the blocks from `start` on and before `end`. Those to come are asked for.
+    #[inline]
+    pub(crate) fn labels(self, start: usize, end: usize) -> impl Iterator<Item = u64> {
+        (start..end.min(start + ASKED))
+            .step_by(GROUP)
+            .for_each(|offset| self.ask_for_label(offset));
+        (start..end).map(move |offset| {
+            if offset.is_multiple_of(GROUP) {
+                self.ask_for_label(offset + ASKED);
+            }
+            self.label(offset)
+        })
+    }
+
     /// How many of these labels are those of the blocks from `start` on and before `end`, in order.
     #[inline]
     pub(crate) fn count_labels(self, start: usize, end: usize, labels: impl Iterator<Item = u64>) -> usize {

@@ -118,8 +118,10 @@ impl Index {
         labels.clear();
         for stretch in stretches {
             let held = self.blocks_of(stretch.run);
-            for (offset, block) in (stretch.from..stretch.to).zip(&blocks[labels.len()..]) {
-                let is_own = held.label(offset as usize) != block.label.get();
+            let of_run = held.labels(stretch.from as usize, stretch.to as usize);
+            let offsets = stretch.from..stretch.to;
+            for ((offset, label), block) in offsets.zip(of_run).zip(&blocks[labels.len()..]) {
+                let is_own = label != block.label.get();
                 labels.push(is_own.then(|| block.label.get()));
                 if is_own {
                     let place = Place {
