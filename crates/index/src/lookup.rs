@@ -200,7 +200,8 @@ pub(crate) fn guessed(view: &View, key: u64, run: RunId) -> Option<Found> {
     is_it.then_some(Found { run, version, fields })
 }
 
-/// The run whose first block has this key, if it is where a parent says or where it should be.
+/// The run whose first block has this key, if it is where a parent says. If not, the table will say where it is: it is asked
+/// together with the places where the run should be.
 #[inline]
 fn near_run(view: &View, key: u64, child: RunId) -> Option<Found> {
     if child != 0
@@ -208,9 +209,13 @@ fn near_run(view: &View, key: u64, child: RunId) -> Option<Found> {
     {
         return Some(found);
     }
-    // If it is not at home, the table says where it is.
     view.first_keys.prefetch(key);
-    view.records.homes(key).find_map(|run| guessed(view, key, run))
+    if let Some(likely) = view.records.likely(key) {
+        return guessed(view, key, likely);
+    }
+    let homes = view.records.homes(key);
+    homes.filter_map(|run| view.records.get(run)).for_each(Record::prefetch);
+    None
 }
 
 /// The run whose first block has this key, with its fields; noted as visited.

@@ -58,6 +58,13 @@ impl RecordDirectory {
         samples_in(&self.parts.get(run as usize / PER_PART)?.1, run)
     }
 
+    /// Where a run whose first block has this key is in most cases, as long as there is such a place.
+    #[inline]
+    pub(crate) fn likely(&self, key: u64) -> Option<RunId> {
+        let [likely, ..] = homes(key, 1);
+        (self.parts.len() == 1).then_some(likely)
+    }
+
     /// Where a run whose first block has this key may be.
     #[inline]
     pub(crate) fn homes(&self, key: u64) -> impl Iterator<Item = RunId> + use<> {
