@@ -286,19 +286,19 @@ fn pause() {
 fn matched_blocks(view: &View, found: &Found, keys: &[BlockKey]) -> Result<usize, Moved> {
     let fields = &found.fields;
     let len = fields.shape.len as usize;
-    if keys.get(len.wrapping_sub(1)).is_some_and(|key| key.0 == fields.last) {
-        return Ok(len);
-    }
     let reach = len.min(keys.len());
     let words = view.heap.words(fields.blocks).ok_or(Moved)?;
     let side = Side {
         stored: words.get(..key_word(reach)).ok_or(Moved)?,
         keys: &keys[..reach],
     };
-    // Where others left, this one may leave too.
+    // Where others left, this one may leave too. If it does, the line with the last key is not needed.
     let usual = fields.shape.departure as usize;
     if (1..reach).contains(&usual) && side.same(usual - 1) && !side.same(usual) {
         return Ok(usual);
+    }
+    if keys.get(len.wrapping_sub(1)).is_some_and(|key| key.0 == fields.last) {
+        return Ok(len);
     }
     if reach <= FEW {
         return Ok(side.count(1, reach));
