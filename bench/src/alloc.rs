@@ -22,8 +22,8 @@ pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = mapped();
     let result = work();
     ON.store(false, Ordering::SeqCst);
-    let past = mapped() - before;
-    (result, LIVE.load(Ordering::SeqCst) + past)
+    let past = mapped().wrapping_sub(before);
+    (result, LIVE.load(Ordering::SeqCst).wrapping_add(past))
 }
 
 /// What our index has from the system past the allocator.
