@@ -262,7 +262,7 @@ mod aligned {
 
 /// Where whole chunks come from: the system itself. Allocators give out again what somebody else gave back, and where a single
 /// small page of two mebibytes was in use once, the system backs none of it with a huge one any more: clearing a chunk took five
-/// times as long then, and giving it back as well.
+/// times as long then, and giving it back was among the writer's longest pieces of work.
 #[cfg(all(target_os = "linux", not(any(shuttle, loom))))]
 #[expect(
     unsafe_code,
