@@ -9,7 +9,7 @@
 //! **Invariant:** `content_of(parent, child(parent, content)) == content`. The chain step can be undone, so the index
 //! keeps keys only and computes content hashes back when it must list them.
 //!
-//! **Invariant:** the same seed gives the same keys on every machine (`tests/vectors.rs` holds published examples), and
+//! **Invariant:** the same seed gives the same keys on every machine (`tests/it/vectors.rs` holds published examples), and
 //! [`KeyHasher::keys`], which queries use, equals [`KeyHasher::content`] and [`KeyHasher::child`] block by block, which
 //! events use.
 //!

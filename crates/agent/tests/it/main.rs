@@ -1,0 +1,6 @@
+//! Integration tests of `homing-agent`: one binary, one module for each subject.
+
+mod million;
+mod restarts;
+mod serving;
+mod support;

@@ -1,0 +1,18 @@
+//! Integration tests of `homing-index`: one binary, one module for each subject.
+
+#[cfg(not(any(shuttle, loom)))]
+mod engines;
+#[cfg(not(any(shuttle, loom)))]
+mod fuzz_bytes;
+#[cfg(not(any(shuttle, loom)))]
+mod memory;
+#[cfg(not(any(shuttle, loom)))]
+mod oracle;
+#[cfg(not(any(shuttle, loom)))]
+mod parts;
+#[cfg(not(any(shuttle, loom)))]
+mod slots;
+#[cfg(not(any(shuttle, loom)))]
+mod threads;
+#[cfg(shuttle)]
+mod schedules;

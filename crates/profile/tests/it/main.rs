@@ -1,0 +1,3 @@
+//! Integration tests of `homing-profile`: one binary, one module for each subject.
+
+mod shipped;

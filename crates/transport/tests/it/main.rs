@@ -1,0 +1,5 @@
+//! Integration tests of `homing-transport`: one binary, one module for each subject.
+
+mod zmq_publisher;
+mod zmq_replay;
+mod zmq_subscriber;
