@@ -48,6 +48,7 @@ mod models;
 mod operators;
 mod outward;
 mod pool;
+mod progress;
 mod reading;
 mod record;
 mod refusal;
