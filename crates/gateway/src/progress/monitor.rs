@@ -5,7 +5,7 @@
 //! An ejected rank gets no client's request to try it. Instead it is asked for one token until it gives it, or its counters or
 //! streams go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl StallMonitor {
         let table = self.gateway.table.load_full();
         let threshold = self.gateway.config.load().health.stall.panic_threshold;
         let now = self.gateway.clock.now();
-        let mut groups: BTreeMap<(usize, Role), Group> = BTreeMap::new();
+        let mut groups: HashMap<(usize, Role), Group> = HashMap::new();
         for worker in table.workers.values() {
             let group = groups.entry(group_of(worker)).or_default();
             group.all += 1;
