@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use homing_config::HttpUrl;
 use homing_domain::DpRank;
-use reqwest::{Client, StatusCode};
+use homing_platform::{HttpClient, StatusCode};
 use serde_json::json;
 
 use crate::ask::Question;
@@ -56,12 +56,12 @@ pub enum Generated {
 /// Asks workers whether they make progress. Clones share connections.
 #[derive(Clone, Debug)]
 pub struct ProgressProbe {
-    client: Client,
+    client: HttpClient,
 }
 
 impl ProgressProbe {
     /// With a client that may have TLS and an API key.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: HttpClient) -> Self {
         Self { client }
     }
 
@@ -95,7 +95,7 @@ impl ProgressProbe {
             .json(&body)
             .timeout(timeout);
         if let Some(rank) = rank {
-            request = request.header("x-data-parallel-rank", rank.0);
+            request = request.header("x-data-parallel-rank", rank.0.to_string());
         }
         match request.send().await {
             Ok(answer) if answer.status() == StatusCode::OK => Generated::Token,

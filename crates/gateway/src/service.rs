@@ -36,7 +36,7 @@ use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
 use crate::shard::{Ending, Shards};
-use crate::steward::{Begin, Steward, StewardError};
+use crate::steward::{Begin, Steward};
 use crate::tokens::Prompters;
 use crate::{adapters, admin};
 
@@ -117,8 +117,8 @@ impl Service {
             trust: Some(trust.clone()),
             key: worker_key,
         };
-        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
-        let probe = ProgressProbe::new(spoken.client().map_err(StewardError::Client)?);
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
         let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
@@ -355,7 +355,7 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         service: traces.service.clone(),
         queue: traces.queue as usize,
     };
-    Ok(Some(Exporter::start(exporter, metrics.clone())?))
+    Ok(Some(Exporter::start(exporter, metrics.clone())))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.
