@@ -19,6 +19,13 @@ use crate::progress::{Presence, RankWatch};
 use crate::truth::{Feature, Fit};
 use crate::worker::Worker;
 
+/// Whether the tokens of an answer are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedTokens {
+    Yes,
+    No,
+}
+
 /// A request at a worker.
 #[derive(Debug)]
 pub(crate) struct Flight {
@@ -71,6 +78,7 @@ impl Flight {
         let now = Instant::now();
         match self.last {
             Some((before, count)) if generated > count => {
+                self.presence.record_token(self.gateway.clock.at(now));
                 let tokens = u32::try_from(generated - count).unwrap_or(u32::MAX);
                 let gap = (now - before) / tokens;
                 self.gateway.metrics.gateway.inter_token.observe(gap);
@@ -95,9 +103,12 @@ impl Flight {
         self.presence.await_token();
     }
 
-    /// Something of its answer came.
-    pub(crate) fn token_came(&mut self) {
-        self.presence.token_came(self.gateway.clock.now());
+    /// Something of its answer came. Of an answer whose tokens are not counted, every piece is progress.
+    pub(crate) fn receive(&mut self, tokens: CountedTokens) {
+        self.presence.receive();
+        if tokens == CountedTokens::No {
+            self.presence.record_token(self.gateway.clock.now());
+        }
     }
 
     /// Tells when its rank is lost.

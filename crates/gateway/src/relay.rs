@@ -28,7 +28,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::account::{Account, Ending};
 use crate::events::Events;
-use crate::flight::Flight;
+use crate::flight::{CountedTokens, Flight};
 use crate::progress::Loss;
 use crate::reading::is_events;
 use crate::sending::{Answer, Arriving};
@@ -211,7 +211,14 @@ impl Relay {
                     Poll::Ready(Some(Ok(piece))) => {
                         self.heard = Instant::now();
                         if let Some(flight) = flight {
-                            flight.token_came();
+                            // What cannot be counted, and what is not understood, shows progress by coming.
+                            let is_counted =
+                                matches!(&self.reading, Reading::Events(events) if events.ear.chunks() > 0);
+                            flight.receive(if is_counted {
+                                CountedTokens::Yes
+                            } else {
+                                CountedTokens::No
+                            });
                         }
                         self.piece(piece);
                     }

@@ -289,11 +289,15 @@ impl Presence {
         }
     }
 
-    /// Something of the answer came. The gap is known from its second token on.
-    pub(crate) fn token_came(&mut self, now: Time) {
+    /// A token came.
+    pub(crate) fn record_token(&self, now: Time) {
         if let Some(rank) = self.rank() {
             rank.token(now);
         }
+    }
+
+    /// Something of the answer came: its worker is waited for no more until the client has taken it.
+    pub(crate) fn receive(&mut self) {
         if self.state == PresenceState::Awaiting {
             self.set(PresenceState::Idle, None);
         }
