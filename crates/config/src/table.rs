@@ -262,6 +262,24 @@ knobs! {
     /// perhaps not theirs.
     HealthMostOut = "health.most-out", "0.5", Kind::Ratio(0.0..=1.0);
 
+    /// Whether workers that hang are found by their silence: no token of any stream, and counters that stand still.
+    HealthStallDetection = "health.stall-detection", "on", Kind::Choice(Switch::CHOICES);
+
+    /// How many times its expected step a worker with running streams may be silent before it is suspected of a stall.
+    HealthStallStepMultiple = "health.stall-step-multiple", "5", Kind::Ratio(1.0..=1000.0);
+
+    /// No worker is suspected of a stall after a shorter silence.
+    HealthStallSuspectAfter = "health.stall-suspect-after", "150ms", Kind::Time(20..=HOUR);
+
+    /// No worker is ejected because of a stall after a shorter silence.
+    HealthStallEjectAfter = "health.stall-eject-after", "800ms", Kind::Time(50..=HOUR);
+
+    /// When a larger share of the workers for the same model looks stalled, none of them is ejected: the cause is perhaps elsewhere.
+    HealthStallPanicThreshold = "health.stall-panic-threshold", "0.5", Kind::Ratio(0.0..=1.0);
+
+    /// Whether running streams leave an ejected worker, too. Otherwise they wait until it goes on, goes down or is silent for too long.
+    HealthStallMigrateStreams = "health.stall-migrate-streams", "off", Kind::Choice(Switch::CHOICES);
+
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
@@ -700,7 +718,8 @@ knobs! {
     /// A fault from the start: requests for answers get status 500.
     MockFaultFail = "mock.fault-fail", "off", Kind::Choice(Switch::CHOICES);
 
-    /// A fault from the start: requests for answers are taken and nothing comes back.
+    /// A fault from the start: the engine core stops. Requests for answers are taken and nothing comes back, streams get no more
+    /// tokens; `/health` and `/metrics` are answered.
     MockFaultStall = "mock.fault-stall", "off", Kind::Choice(Switch::CHOICES);
 
     /// A fault from the start: the connection of an answer is cut after so many tokens; 0: never.

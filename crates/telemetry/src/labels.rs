@@ -199,6 +199,10 @@ label!(
         Closed = "closed",
         /// It does not have the adapter that it was thought to have.
         NoAdapter = "no_adapter",
+        /// It was ejected because it makes no progress, and the request was moved.
+        Stalled = "stalled",
+        /// It went down while the request waited, and the request was moved.
+        Down = "down",
     }
 );
 

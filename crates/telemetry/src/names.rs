@@ -268,6 +268,16 @@ metrics! {
         staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Requests that were moved from a stalled worker, or from one that went down, before their client got anything.
+        moved_requests: Counter = "homing_gateway_moved_requests_total",
+        /// Workers that are suspected of a stall: requests go elsewhere where they can.
+        suspected_workers: Gauge = "homing_gateway_suspected_workers",
+        /// Workers that are ejected because they make no progress.
+        stalled_workers: Gauge = "homing_gateway_stalled_workers",
+        /// Workers that would be ejected if not more than half of the workers for the same model looked stalled. Above 0: panic.
+        unejected_workers: Gauge = "homing_gateway_unejected_workers",
+        /// Times that a worker was ejected because it made no progress.
+        ejected_workers: Counter = "homing_gateway_ejected_workers_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
         /// Requests of proxies that nothing was heard of for the time of their lease.
