@@ -288,9 +288,8 @@ impl Rank {
 
     /// Nothing is known to be missing. Is that so?
     pub(crate) fn look_after(&mut self, now_ms: u64, shared: &mut Shared) {
-        if self.serving.coverage == Coverage::Complete
-            && let Ok(stats) = shared.index.rank_stats(self.serving.slot)
-        {
+        let can_be_judged = self.serving.coverage == Coverage::Complete || self.drift.is_suspended();
+        if can_be_judged && let Ok(stats) = shared.index.rank_stats(self.serving.slot) {
             // What a list placed behind holes may wait for ever.
             let waiting = stats.orphans - stats.behind_holes;
             self.drift.orphans(now_ms, if stats.truncated { 0 } else { waiting });
@@ -301,7 +300,8 @@ impl Rank {
                     (Recovery::LiveOnly, _) => self.reset(now_ms, None, shared),
                     (_, Remedy::BeginEmpty) => self.begin_empty(now_ms, shared),
                     (Recovery::Replay | Recovery::List, Remedy::Rebuild) => {
-                        self.serving.is_doubted = true;
+                        // A view that began empty holds nothing wrong.
+                        self.serving.is_doubted = !self.drift.is_suspended();
                         self.restore(now_ms, shared);
                     }
                 }

@@ -1,10 +1,10 @@
 //! What does the feed do when? One test for each behaviour that everything else leans on.
 
+use crate::support::{Bed, RANK, SIBLING, batch, clear, remove, source, store};
 use homing_domain::{KvChange, Label, RankId, Removed, Sequence, Stored, StoredBlock, WorkerId};
 use homing_feed::{
     ClearReach, Command, Coverage, FeedConfig, Identity, Input, Part, Recovery, Reply, Source, State, What, Why,
 };
-use crate::support::{Bed, RANK, SIBLING, batch, clear, remove, source, store};
 
 fn upto(newest: u64) -> Vec<u64> {
     (0..=newest).collect()
@@ -962,6 +962,73 @@ mod doubt {
             (State::Warming, vec![next - 1, next]),
             "the stream is read on"
         );
+    }
+
+    /// A view of blocks 0 to 5 that was doubted twice, began empty and has stored block 6 since.
+    fn emptied() -> Bed {
+        let mut bed = wrong(Recovery::List);
+        bed.pass(100);
+        let (ask, _) = bed.asked();
+        bed.list(ask, 5, Coverage::Complete, upto(5));
+        bed.say(Input::Doubted(RANK));
+        bed.pass(60_000);
+        bed.hear(store(1, 6));
+        assert_eq!((bed.state(), bed.held()), (State::Warming, vec![6]));
+        bed.commands();
+        bed
+    }
+
+    /// Lets time pass with a probe answered every second, until the source is asked for a list.
+    fn seconds_until_listed(bed: &mut Bed) -> (homing_feed::AskId, u64) {
+        for second in 1..1_000 {
+            bed.pass(1_000);
+            for command in bed.commands() {
+                match command {
+                    Command::Ask(ask) if ask.what == What::List => return (ask.id, second),
+                    Command::Ask(ask) => bed.replay(ask.id, [store(1, 6)]),
+                    Command::Cancel(_) => (),
+                }
+            }
+        }
+        panic!("the source is not asked for a list");
+    }
+
+    #[test]
+    fn a_view_that_began_empty_is_rebuilt_after_a_pause() {
+        let mut bed = emptied();
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert_eq!(seconds, 120, "twice the pause of the first repair");
+        assert_eq!(bed.held(), vec![6], "the old view is shown meanwhile");
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+    }
+
+    #[test]
+    fn a_rebuild_of_an_empty_view_that_fails_is_begun_again() {
+        let mut bed = emptied();
+        let (ask, _) = seconds_until_listed(&mut bed);
+        bed.say(Input::Disconnected(RANK));
+        bed.say(Input::Connected(RANK));
+        bed.part(ask, Part::Failed);
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert!((110..=120).contains(&seconds), "{seconds}");
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+    }
+
+    #[test]
+    fn a_doubt_after_that_rebuild_empties_the_view_at_once_and_doubles_the_pause() {
+        let mut bed = emptied();
+        let (ask, _) = seconds_until_listed(&mut bed);
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        bed.say(Input::Doubted(RANK));
+        bed.pass(100);
+        assert_eq!((bed.state(), bed.held()), (State::Warming, vec![]));
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert_eq!(seconds, 240);
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+        assert_eq!(bed.status().counters.resets, 2);
     }
 
     #[test]
