@@ -107,6 +107,7 @@ impl Rank {
         let Work::Repairing(repair) = &mut self.work else {
             return;
         };
+        self.has_heard_since_ask = false;
         repair.phase = Phase::Asked {
             since_ms: now_ms,
             heard_ms: now_ms,
@@ -162,6 +163,15 @@ impl Rank {
 
     /// Applies what was heard meanwhile, then shows the draft, unless something is still missing.
     pub(crate) fn drain(&mut self, now_ms: u64, shared: &mut Shared) {
+        if !self.is_stream_proven && !self.prove_stream() {
+            if self.has_heard_since_ask {
+                self.mend(now_ms, shared);
+                return;
+            }
+            // The source has been asked since, and what was heard is in its answer or of a former life.
+            self.buffer.clear();
+            self.highest = None;
+        }
         loop {
             let target = self.target();
             let (cursor, history) = (target.cursor, &target.history);
@@ -187,6 +197,15 @@ impl Rank {
         }
         self.publish(shared);
         self.settle(now_ms, shared);
+    }
+
+    /// Looks for a batch that was heard and that the source has sent in its answer as well.
+    fn prove_stream(&mut self) -> bool {
+        let target = self.target();
+        let is_same = |batch: &KvBatch| target.history.verdict(batch.sequence, batch.digest) == Verdict::Same;
+        let is_proven = self.buffer.stale(target.cursor).any(is_same);
+        self.is_stream_proven = is_proven;
+        is_proven
     }
 
     pub(crate) fn publish(&mut self, shared: &mut Shared) {

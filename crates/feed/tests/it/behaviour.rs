@@ -88,6 +88,66 @@ mod discovery {
         assert_eq!(bed.status().counters.restarts, 1);
     }
 
+    /// An agent lives anew, which is known before the end of the subscription to its former life.
+    fn with_another_agent() -> Bed {
+        let mut bed = Bed::live(Recovery::List, 1);
+        let source = Source {
+            identity: Identity { engine: 1, agent: 7 },
+            ..source(Recovery::List)
+        };
+        bed.say(Input::Discovered { rank: RANK, source });
+        let (ask, _) = bed.asked();
+        bed.list(ask, 1, Coverage::Complete, [0, 1]);
+        assert_eq!((bed.state(), bed.held()), (State::Live, vec![0, 1]));
+        bed
+    }
+
+    #[test]
+    fn a_batch_of_a_former_life_that_looks_like_the_next_is_not_applied() {
+        let mut bed = with_another_agent();
+        bed.hear(store(9, 2));
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::Replay { from: Sequence(1) });
+        bed.replay(ask, [store(1, 1)]);
+        assert_eq!((bed.state(), bed.cursor(), bed.held()), (State::Live, Some(1), vec![0, 1]));
+        // The same with a list, where a replay cannot be had.
+        bed.hear(store(9, 3));
+        let (ask, _) = bed.asked();
+        bed.part(ask, Part::Gone);
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::List);
+        bed.list(ask, 2, Coverage::Complete, [0, 1, 2]);
+        assert_eq!((bed.state(), bed.cursor(), bed.held()), (State::Live, Some(2), vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn a_batch_that_the_new_agent_has_sent_as_well_proves_the_subscription() {
+        let mut bed = with_another_agent();
+        bed.hear(store(1, 2));
+        let (ask, _) = bed.asked();
+        bed.hear(store(1, 3));
+        bed.replay(ask, [store(1, 1), store(1, 2)]);
+        assert_eq!((bed.state(), bed.cursor()), (State::Live, Some(3)));
+        bed.hear(store(1, 4));
+        bed.asks_nothing();
+        assert_eq!(bed.held(), upto(4));
+    }
+
+    #[test]
+    fn a_heartbeat_of_the_new_agent_proves_the_subscription() {
+        let mut bed = with_another_agent();
+        let identity = Identity { engine: 1, agent: 7 };
+        let newest = Some((Sequence(1), store(1, 1).digest));
+        bed.say(Input::Heartbeat {
+            rank: RANK,
+            identity,
+            newest,
+        });
+        bed.hear(store(1, 2));
+        bed.asks_nothing();
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(2)));
+    }
+
     #[test]
     fn with_another_agent_the_old_view_serves_until_the_new_one_is_in_place() {
         let mut bed = Bed::live(Recovery::List, 3);

@@ -43,6 +43,13 @@ fn views_stay_true_in_worlds_from_400() {
     views_stay_true(400);
 }
 
+/// A batch of a former life of an agent came after the first list of the new one, and looked as if it followed that.
+#[test]
+fn batches_of_a_former_life_are_not_applied() {
+    let violation = homing_sim::feed::repeat(4_856, None, homing_sim::feed::Trace::Off).violation;
+    assert!(violation.is_none(), "{}", violation.map(|found| found.to_string()).unwrap_or_default());
+}
+
 /// Views that were doubted twice begin empty, and were never complete again: the source was not asked any more.
 #[test]
 fn views_that_began_empty_are_complete_in_the_end() {
