@@ -81,6 +81,12 @@ fn a_question_that_just_began_to_wait_can_be_answered() {
     check_seed(1360);
 }
 
+/// A request was let go to a worker that was told to have left before the simulator carried that out.
+#[test]
+fn effects_are_carried_out_before_a_worker_leaves() {
+    check_seed(4925);
+}
+
 /// Suspects are asked about after each failure: such questions are no tries.
 #[test]
 fn questions_that_are_answered_with_nothing_are_no_tries() {

@@ -5,4 +5,5 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod flood;
 mod harness;
