@@ -108,9 +108,10 @@ struct Around {
     client_gone: bool,
     finished: bool,
     left: Disturbances,
-    /// Three after each failure: the question, and two more that ask suspects.
+    /// For each turn three: the question, and two more that ask suspects. And one that replaces a decode worker that went while its prompt
+    /// was computed.
     max_questions: u16,
-    /// Choices that were made and not given back.
+    /// Choices that were made and not given back: one for each turn, and such a replacement.
     choices: u16,
     max_choices: u16,
 }
@@ -136,7 +137,7 @@ impl World {
     pub fn begin(settings: HandoffSettings, left: Disturbances) -> Result<Self, String> {
         let mut out = Vec::new();
         let require = settings.require;
-        let (max_questions, max_choices) = (3 * settings.turns + settings.rechoices, settings.turns);
+        let (max_questions, max_choices) = (4 * settings.turns + settings.rechoices, 2 * settings.turns);
         let handoff = Handoff::begin(settings, PoolPhase::Active, &mut out);
         let around = Around {
             now: Time::ZERO,

@@ -69,12 +69,13 @@ impl<I: Traffic> World<I> {
         }
     }
 
-    /// Choices and questions are bounded. A question that is answered with nothing sends the request nowhere: after each failure
-    /// there are up to three, because suspects of one side, then of the other, are asked about before the request is refused.
+    /// Choices and questions are bounded. A question that is answered with nothing sends the request nowhere: for each turn there are up to
+    /// three, because suspects of one side, then of the other, are asked about before the request is refused. A decode worker that goes
+    /// while its prompt is computed is replaced, which is one more question and choice but no turn.
     pub(super) fn check_tries(&mut self, number: CallNo, turn: Turn) {
         let Some(setup) = &self.setup.split else { return };
-        let (max_choices, rechoices) = (usize::from(setup.handoff.turns), setup.handoff.rechoices);
-        let max_questions = 3 * setup.handoff.turns + rechoices;
+        let (max_choices, rechoices) = (2 * usize::from(setup.handoff.turns), setup.handoff.rechoices);
+        let max_questions = 4 * setup.handoff.turns + rechoices;
         let choices = self.splits.get(&number).map_or(0, |split| split.turns.len());
         let what = if choices > max_choices {
             format!("{choices} choices for request {}, {max_choices} are allowed", number.0)
