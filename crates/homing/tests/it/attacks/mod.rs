@@ -6,4 +6,5 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod hangs;
+mod flood;
 mod harness;
