@@ -23,7 +23,7 @@ use crate::events::LONGEST_EVENT;
 use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::headers;
-use crate::line::Line;
+use crate::line::{Line, LineError};
 use crate::pool::Pool;
 use crate::reading::{Begins, Opening, is_events, joined};
 use crate::record::Record;
@@ -144,13 +144,15 @@ impl Sending {
             match timeout(left, line.send(request())).await {
                 Ok(Ok(head)) => break head,
                 // The worker closed an idle connection just as we took it: that says nothing about it.
-                Ok(Err(_)) if line.used => match self.pool.dial(&worker.address).await {
-                    Ok(fresh) => line = fresh,
-                    Err(error) => {
-                        flight.failed(Outcome::Connect);
-                        return failed(TryFailure::Connect, &error.to_string(), None);
+                Ok(Err(LineError::Broken(_) | LineError::Closed)) if line.used => {
+                    match self.pool.dial(&worker.address).await {
+                        Ok(fresh) => line = fresh,
+                        Err(error) => {
+                            flight.failed(Outcome::Connect);
+                            return failed(TryFailure::Connect, &error.to_string(), None);
+                        }
                     }
-                },
+                }
                 Ok(Err(error)) => {
                     flight.failed(Outcome::Reset);
                     return failed(TryFailure::Broken, &error.to_string(), None);

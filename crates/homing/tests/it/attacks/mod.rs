@@ -5,4 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bodies;
+mod event_payloads;
 mod harness;
+mod heads;
+mod inputs;
+mod publisher;
