@@ -8,7 +8,7 @@
 //!
 //! **Invariant:** of a head that has not passed at most the limit and one read are kept.
 //!
-//! A body in chunks is checked while it passes ([`crate::chunks`]), and its request is the last of its connection: what follows it is not
+//! A body in chunks is checked while it passes ([`ChunkScanner`]), and its request is the last of its connection: what follows it is not
 //! read.
 //!
 //! Cost: a head that comes in one piece is looked at where it lies. A connection has one timer, which is set anew about once in the
@@ -23,13 +23,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use homing_config::security::DoorLimits;
+use homing_platform::ChunkScanner;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Method, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::chunks::ChunkScanner;
 use crate::head::{self, Fault, Framing};
 
 /// What is read at once of a head that did not come in one piece.

@@ -5,7 +5,7 @@
 //! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
 //!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
-//! - `door`, `guard`, `head`, `chunks`: whose connections are taken, and what may come over them; `keyring`, `allowance`: who asks, and how much;
+//! - `door`, `guard`, `head`: whose connections are taken, and what may come over them; `keyring`, `allowance`: who asks, and how much;
 //!   `outward`: what workers are told of it; `renew`: keys and certificates that change;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
@@ -26,9 +26,7 @@ mod booked;
 mod budget;
 mod case;
 mod checkup;
-mod chunks;
 mod clock;
-mod dial;
 mod door;
 mod error;
 mod events;
@@ -42,7 +40,6 @@ mod headers;
 mod kept;
 mod keyring;
 mod lane;
-mod line;
 mod listeners;
 mod log;
 mod models;

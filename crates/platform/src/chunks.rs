@@ -48,7 +48,7 @@ enum State {
 
 /// Checks the framing of one body while its bytes pass.
 #[derive(Debug, Default)]
-pub(crate) struct ChunkScanner {
+pub struct ChunkScanner {
     state: State,
     /// The part of a line that came.
     line: Vec<u8>,
@@ -57,7 +57,7 @@ pub(crate) struct ChunkScanner {
 
 impl ChunkScanner {
     /// Checks the next bytes. What comes after the body is not looked at.
-    pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+    pub fn scan(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match self.state {
                 State::End => return Ok(()),
