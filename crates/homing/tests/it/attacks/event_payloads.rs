@@ -278,8 +278,8 @@ fn envelopes() -> Vec<(&'static str, Vec<u8>, bool)> {
         ("a frame of 2^63 bytes", long(2, 1 << 63), true),
         ("a frame of 2^64 - 1 bytes", long(3, u64::MAX), true),
         (
-            "a message of 17 MiB",
-            [frame(1, b"kv-events"), frame(1, &number), long(2, 17 << 20)].concat(),
+            "a message of 65 MiB",
+            [frame(1, b"kv-events"), frame(1, &number), long(2, 65 << 20)].concat(),
             true,
         ),
         ("flags that mean nothing", vec![0xf8, 0], true),
