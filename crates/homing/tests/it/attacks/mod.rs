@@ -7,4 +7,11 @@
 
 mod hangs;
 mod flood;
+mod answers;
+mod bodies;
+mod event_payloads;
 mod harness;
+mod heads;
+mod inputs;
+mod probes;
+mod publisher;
