@@ -182,10 +182,18 @@ impl Source for EngineSource {
 
     fn listen(self: Arc<Self>, mut ear: Ear) -> Speech {
         Box::pin(async move {
+            let mut last_error = String::new();
             loop {
                 match self.subscribe().await {
                     Ok(subscriber) => self.hear(subscriber, &mut ear).await,
-                    Err(error) => ear.disconnected(&error).await,
+                    Err(error) => {
+                        let error = error.to_string();
+                        if error != last_error {
+                            tracing::warn!(rank = %ear.rank(), "no events of this rank: {error}");
+                        }
+                        ear.disconnected(&error).await;
+                        last_error = error;
+                    }
                 }
                 tokio::time::sleep(BIND_AGAIN).await;
             }

@@ -126,6 +126,7 @@ fn flag_variable_and_file_say_the_same() {
             dialect: Sglang,
             ranks: 2,
             copies: Set,
+            scope: Any,
         }
     "#]]
     .assert_debug_eq(&from_flag.config.workers[0]);

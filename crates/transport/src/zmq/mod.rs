@@ -19,6 +19,7 @@ mod connection;
 mod dialled;
 mod endpoint;
 mod error;
+mod ipc;
 mod line;
 mod message;
 mod peers;
