@@ -2,11 +2,14 @@
 //!
 //! **Invariant:** a question ends within its time limit, connecting and reading included, and at most so many bytes are read.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use homing_config::{HttpUrl, SecretText};
+use homing_config::{AddressRules, AddressScope, HttpUrl, LoopbackUse, SecretText};
 use homing_telemetry::Asked;
 use homing_tls::Trust;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
@@ -77,6 +80,47 @@ pub struct Outward {
     pub trust: Option<Trust>,
     /// What is sent to them as their API key.
     pub key: Option<SecretText>,
+    /// Which addresses those may have that registered themselves.
+    pub rules: Arc<AddressRules>,
+}
+
+/// Clients for questions to engines: one for each scope that their addresses can have.
+#[derive(Clone, Debug)]
+pub struct ScopedClients {
+    any: Client,
+    registered: Client,
+    registered_locally: Client,
+}
+
+/// Resolves names to addresses that registered workers may have. Addresses that are written as numbers are not resolved: they were judged
+/// when the worker registered.
+struct RuledResolver {
+    rules: Arc<AddressRules>,
+    loopback: LoopbackUse,
+}
+
+impl ScopedClients {
+    /// The client for workers of this scope.
+    pub fn of(&self, scope: AddressScope) -> &Client {
+        match scope.loopback_use() {
+            None => &self.any,
+            Some(LoopbackUse::Listed) => &self.registered,
+            Some(LoopbackUse::Allowed) => &self.registered_locally,
+        }
+    }
+}
+
+impl Resolve for RuledResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (rules, loopback) = (self.rules.clone(), self.loopback);
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            for address in &found {
+                rules.check_ip(address.ip(), loopback)?;
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
 }
 
 /// A secret as it is sent.
@@ -90,6 +134,19 @@ impl Outward {
     /// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
     /// address, which would be given the key.
     pub fn client(&self) -> Result<Client, reqwest::Error> {
+        self.client_for(None)
+    }
+
+    /// The same for each scope that addresses of workers can have.
+    pub fn clients(&self) -> Result<ScopedClients, reqwest::Error> {
+        Ok(ScopedClients {
+            any: self.client_for(None)?,
+            registered: self.client_for(Some(LoopbackUse::Listed))?,
+            registered_locally: self.client_for(Some(LoopbackUse::Allowed))?,
+        })
+    }
+
+    fn client_for(&self, loopback: Option<LoopbackUse>) -> Result<Client, reqwest::Error> {
         let mut headers = HeaderMap::new();
         if let Some(value) = self.key.as_ref().and_then(bearer) {
             headers.insert(AUTHORIZATION, value);
@@ -99,6 +156,13 @@ impl Outward {
             .pool_idle_timeout(IDLE)
             .default_headers(headers)
             .redirect(reqwest::redirect::Policy::none());
+        let client = match loopback {
+            None => client,
+            Some(loopback) => client.dns_resolver(Arc::new(RuledResolver {
+                rules: self.rules.clone(),
+                loopback,
+            })),
+        };
         match &self.trust {
             Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
             None => client.build(),

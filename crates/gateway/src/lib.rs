@@ -51,6 +51,7 @@ mod pool;
 mod reading;
 mod record;
 mod refusal;
+mod registrars;
 mod relay;
 mod renew;
 mod rows;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use homing_config::{Scheme, WorkerSpec};
+use homing_config::{AddressRules, Scheme, WorkerSpec};
 use homing_discovery::{Admission, Facts, FoundBy, Health, Outcome, Pass, Ping, Room, State, Turn};
 use homing_doctor::Finding;
 use homing_domain::{RankId, WorkerId};
@@ -55,6 +55,8 @@ pub(crate) struct Enlisted {
     pub(crate) health: Health,
     /// Who must vouch for it, if it is spoken to with TLS.
     pub(crate) trust: Trust,
+    /// Which addresses it may have, if it registered itself.
+    pub(crate) rules: Arc<AddressRules>,
 }
 
 impl Worker {
@@ -67,6 +69,7 @@ impl Worker {
             lane,
             health,
             trust,
+            rules,
         } = enlisted;
         let trust = (spec.url.scheme() == Scheme::Https).then_some(trust);
         let (host, port) = (spec.url.host().to_owned(), spec.url.port());
@@ -83,7 +86,12 @@ impl Worker {
             lane,
             // A host has no character that a header may not have.
             host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
-            address: Address { host, port, trust },
+            address: Address {
+                host,
+                port,
+                trust,
+                rules: spec.scope.loopback_use().map(|loopback| (rules, loopback)),
+            },
             spec,
             findings: OnceLock::new(),
             truth: Truth::default(),

@@ -140,7 +140,7 @@ impl EngineSource {
         };
         let request = envelope::replay_request(from);
         let request: Vec<&[u8]> = request.iter().map(AsRef::as_ref).collect();
-        let replay = zmq::replay(endpoint, &request, self.config.ask).await;
+        let replay = zmq::replay(endpoint, &request, self.config.ask.clone()).await;
         let mut replay = replay.map_err(|error| error.to_string())?;
         loop {
             let message = replay.next().await.map_err(|error| error.to_string())?;

@@ -31,7 +31,7 @@ mod stream;
 mod subscriber;
 mod talk;
 
-pub use config::{Backoff, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig};
+pub use config::{AddressFilter, Backoff, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig};
 pub use endpoint::{Endpoint, EndpointError, Host};
 pub use error::{ConnectionError, ReplayError, SetupError, ZmtpError};
 pub use message::Message;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::config::Exposure;
+use super::config::{AddressFilter, Exposure};
 use super::endpoint::{Endpoint, Host};
 use super::error::{ConnectionError, SetupError};
 use super::ipc::IpcListener;
@@ -29,24 +29,40 @@ pub(crate) enum Stream {
     Ipc(UnixStream),
 }
 
-/// Connects. A name is looked up each time, and all of its addresses are tried.
-pub(crate) async fn dial(endpoint: Endpoint, patience: Duration) -> Result<Stream, ConnectionError> {
+/// Connects to what the filter lets through, if there is one. A name is looked up each time, and all of its addresses are tried.
+pub(crate) async fn dial(
+    endpoint: Endpoint,
+    patience: Duration,
+    filter: Option<AddressFilter>,
+) -> Result<Stream, ConnectionError> {
     let dialled = timeout(patience, async {
-        match &endpoint {
-            Endpoint::Ipc(path) => UnixStream::connect(path).await.map(Stream::Ipc),
-            Endpoint::Tcp { host, port } => {
-                let stream = match host {
-                    Host::Address(address) => TcpStream::connect((*address, *port)).await?,
-                    Host::Name(name) => TcpStream::connect((name.as_str(), *port)).await?,
-                    Host::Any => return Err(io::ErrorKind::AddrNotAvailable.into()),
-                };
-                over_tcp(stream)
+        match (&endpoint, filter) {
+            (Endpoint::Ipc(path), None) => UnixStream::connect(path)
+                .await
+                .map(Stream::Ipc)
+                .map_err(ConnectionError::Dial),
+            (Endpoint::Ipc(path), Some(_)) => Err(ConnectionError::NotAllowed(format!(
+                "{} is a local socket, which only an operator may name",
+                path.display()
+            ))),
+            (Endpoint::Tcp { host, port }, filter) => {
+                let addresses = look_up(host, *port).await.map_err(ConnectionError::Dial)?;
+                for address in &addresses {
+                    filter.as_ref().map_or(Ok(()), |filter| filter.check(*address))?;
+                }
+                let stream = TcpStream::connect(&addresses[..]).await;
+                stream.and_then(over_tcp).map_err(ConnectionError::Dial)
             }
         }
     });
-    match dialled.await {
-        Err(_) => Err(ConnectionError::DialTimeout(patience)),
-        Ok(dialled) => dialled.map_err(ConnectionError::Dial),
+    dialled.await.unwrap_or(Err(ConnectionError::DialTimeout(patience)))
+}
+
+async fn look_up(host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host {
+        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
+        Host::Name(name) => Ok(tokio::net::lookup_host((name.as_str(), port)).await?.collect()),
+        Host::Any => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
 }
 
