@@ -196,7 +196,7 @@ impl Connection {
         let is_chunked = message
             .header("transfer-encoding")
             .is_some_and(|encoding| encoding.to_ascii_lowercase().contains("chunked"));
-        let length = message.header("content-length").and_then(|length| length.parse().ok());
+        let length: Option<usize> = message.header("content-length").and_then(|length| length.parse().ok());
         let end = match (length, kind) {
             _ if is_bodyless => head_end,
             _ if is_chunked => self.read_chunks(head_end, &mut message.body)?,
