@@ -289,6 +289,42 @@ mod tests {
     }
 
     #[test]
+    fn a_local_socket_that_only_the_engine_names_needs_a_directory() {
+        let told = |path: &str| Facts {
+            events: Some(EventSource::Stream {
+                events: EventsEndpoint::parse(&format!("ipc://{path}")).unwrap(),
+                replay: None,
+                topic: String::new(),
+            }),
+            ..Facts::default()
+        };
+        let source = |path: &str, directory: Option<&str>, scope: AddressScope| {
+            let defaults = WorkerDefaults {
+                socket_dir: directory.map(Into::into),
+                ..Config::default().worker_defaults().scoped(scope)
+            };
+            let spec = WorkerSpec::parse("http://a", &defaults).unwrap();
+            told(path).fill(&spec, &defaults)
+        };
+        let directory = Some("/run/homing");
+        for (path, directory, scope, is_used) in [
+            ("/run/homing/x", directory, AddressScope::Any, true),
+            ("/run/homing/x", None, AddressScope::Any, false),
+            ("/run/docker.sock", directory, AddressScope::Any, false),
+            ("/run/homing/x", directory, AddressScope::Remote, false),
+            ("/run/homing/x", directory, AddressScope::RegisteredLocally, false),
+        ] {
+            let filled = source(path, directory, scope);
+            assert_eq!(
+                filled.spec.source != EventSource::Nobody,
+                is_used,
+                "{path} {directory:?} {scope:?}"
+            );
+            assert_eq!(filled.mismatches.is_empty(), is_used);
+        }
+    }
+
+    #[test]
     fn ranks_without_ports_are_not_taken() {
         check(
             "http://a,events=ipc:///run/x,model=qwen,dialect=sglang",
