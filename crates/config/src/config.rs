@@ -20,7 +20,7 @@ use crate::mock::Mock;
 use crate::serve::Serve;
 use crate::table::KnobId;
 use crate::values::{NONE, Values};
-use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
+use crate::worker::{AddressScope, WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +169,8 @@ pub struct Events {
     pub heartbeat: Duration,
     /// The longest message that is read, in bytes.
     pub max_message_bytes: u64,
+    /// The directory in which local sockets must be, if there is one.
+    pub socket_dir: Option<PathBuf>,
 }
 
 /// `homing agent`.
@@ -223,6 +225,8 @@ impl Config {
             cache_view: self.index.cache_view,
             without_source: WithoutSource::Refuse,
             copies: self.index.copies,
+            scope: AddressScope::Any,
+            socket_dir: self.events.socket_dir.clone(),
         }
     }
 
@@ -254,6 +258,7 @@ impl Config {
                 connect_timeout: of.time(KnobId::EventsConnectTimeout),
                 heartbeat: of.time(KnobId::EventsHeartbeat),
                 max_message_bytes: of.size(KnobId::EventsMaxMessage),
+                socket_dir: of.file(KnobId::EventsSocketDir),
             },
             agent: Agent {
                 listen: of.address(KnobId::AgentListen),

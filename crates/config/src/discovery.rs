@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::choices::Switch;
+use crate::networks::Networks;
 use crate::table::KnobId;
 use crate::values::Values;
 
@@ -30,6 +31,12 @@ pub struct Discovery {
     pub lease: Duration,
     /// The longest that one may hold.
     pub lease_most: Duration,
+    /// Networks that registered workers may be in; all if there are none.
+    pub register_allow: Networks,
+    /// Networks that they may not be in.
+    pub register_deny: Networks,
+    /// Registrations and removals per minute, token and address.
+    pub registrations_per_minute: u64,
 }
 
 /// How workers are asked what they are.
@@ -111,6 +118,9 @@ impl Discovery {
             flap_window: of.time(KnobId::FlapWindow),
             lease: of.time(KnobId::Lease),
             lease_most: of.time(KnobId::LeaseMost),
+            register_allow: of.networks(KnobId::RegisterAllow),
+            register_deny: of.networks(KnobId::RegisterDeny),
+            registrations_per_minute: of.count(KnobId::RegistrationsPerMinute),
         }
     }
 }

@@ -29,6 +29,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use toml::{Table, Value as Toml};
 
 use crate::error::Rejected;
+use crate::file::declares_empty;
 use crate::load;
 use crate::secret::digest_of;
 use crate::words;
@@ -200,6 +201,11 @@ pub fn parse(text: &str) -> Result<Keys, KeysProblem> {
     Ok(keys)
 }
 
+/// Whether a file of keys says in so many words that there are to be none: `key = []`.
+pub fn declares_no_keys(text: &str) -> bool {
+    declares_empty(text, "key")
+}
+
 fn each<T>(tables: &[Toml], read: fn(&Table, usize) -> Result<T, KeysProblem>) -> Result<Vec<T>, KeysProblem> {
     let numbered = tables.iter().zip(1..);
     let read = |(table, number): (&Toml, usize)| read(table.as_table().ok_or(KeysProblem::Unknown)?, number);
@@ -361,7 +367,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Digest> {
+pub(crate) fn unhex(text: &str) -> Option<Digest> {
     let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut out = [0; 32];
     for (place, byte) in out.iter_mut().enumerate() {

@@ -159,6 +159,10 @@ knobs! {
     /// How long a message of a source of events may be. A longer one is not read, and the connection is begun anew.
     EventsMaxMessage = "events.max-message-bytes", "64MiB", Kind::Size(64 << 10..=1 << 30);
 
+    /// The directory in which local sockets (`ipc:`) of events and replays must be. With `none`, those that flags or the settings file name may be
+    /// anywhere, and one that only the engine itself names is not used.
+    EventsSocketDir = "events.socket-dir", "none", Kind::File;
+
     /// Where `homing agent` listens. Whoever can reach it can read what is cached.
     AgentListen = "agent.listen", "127.0.0.1:7600", Kind::Address;
 
@@ -215,6 +219,20 @@ knobs! {
 
     /// The longest that a registration may ask for.
     LeaseMost = "discovery.lease-most", "300s", Kind::Time(100..=24 * HOUR);
+
+    /// Networks that the addresses of registered workers and of their events may be in; `none`: all that are not denied. Loopback addresses may
+    /// be registered from this machine only, unless they are listed here.
+    RegisterAllow = "discovery.register-allow", "none", Kind::Networks;
+
+    /// Networks that they may not be in. The default has link-local and multicast networks, the addresses of cloud metadata, and what
+    /// is no address of a single machine. The gateway's own listeners are always denied.
+    RegisterDeny = "discovery.register-deny",
+        "169.254.0.0/16,fe80::/10,0.0.0.0/8,::/128,224.0.0.0/4,255.255.255.255/32,ff00::/8,100.100.100.200/32,fd00:ec2::254/128",
+        Kind::Networks;
+
+    /// How many registrations, renewals and removals one token may send from one address per minute. A minute's worth may be used at once.
+    /// More get 429 with `Retry-After`. A worker renews three times per lease.
+    RegistrationsPerMinute = "discovery.registrations-per-minute", "1200", Kind::Count(Unit::Number, 1..=1 << 32);
 
     /// How often a worker is asked again what it is: models and adapters come and go.
     ProbeInterval = "probe.interval", "60s", Kind::Time(100..=24 * HOUR);
@@ -337,6 +355,10 @@ knobs! {
     /// What workers must send as `Authorization: Bearer` to register themselves. The token of operators does as well; without either, no
     /// registration is taken.
     ServeRegisterToken = "serve.register-token", "none", Kind::Secret;
+
+    /// A file of tokens for workers that register themselves, each with the names, roles and addresses that it allows. The file is read again when
+    /// it changes. The page on security shows it. `serve.register-token` is a token for any name.
+    ServeRegisterTokens = "serve.register-tokens", "none", Kind::File;
 
     /// The certificates, as PEM, with which `homing serve` speaks TLS to clients, its own first. They are read again when they change.
     ServeTlsCert = "serve.tls-cert", "none", Kind::File;

@@ -17,6 +17,7 @@
 //! What is done with all of this, whom requests go to and when a worker that is not well is left out, is the gateway's matter.
 
 mod activity;
+mod addresses;
 mod ask;
 pub mod dns;
 pub mod file;
@@ -28,20 +29,23 @@ pub mod load;
 pub mod probe;
 pub mod progress;
 pub mod register;
+mod registrar;
 pub mod registrations;
 pub mod roster;
 pub mod source;
 pub mod stall;
 pub mod watch;
 
-pub use ask::Outward;
+pub use addresses::AddressProblem;
+pub use ask::{Outward, ScopedClients};
 pub use dns::{Dns, DnsConfig};
 pub use file::FileSource;
 pub use health::{Admission, FoundBy, Health, HealthConfig, Outcome, Pass, Ping, Room, State, Turn};
 pub use load::RankLoad;
-pub use probe::{Facts, Filled, Model, NotReached, Probe, ProbeConfig, Unlearnt};
+pub use probe::{EngineProof, Facts, Filled, Model, NotReached, Probe, ProbeConfig, Unlearnt};
 pub use progress::{Generated, ProgressProbe};
 pub use register::{Registrant, RegistrantConfig};
+pub use registrar::{Registrar, RegistrarKind};
 pub use registrations::{Registrations, RegistrationsConfig};
 pub use roster::{Change, Refused, Roster, RosterConfig, SourceStanding, Standing, Worker};
 pub use source::{Absence, Origin, Source, SourceKind, Static, Tell, Told};

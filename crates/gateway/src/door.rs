@@ -175,7 +175,7 @@ impl Drop for Entered {
 }
 
 /// Whom an address stands for: of IPv6 everybody has a network of 64 bits at least.
-fn client_of(address: IpAddr) -> IpAddr {
+pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

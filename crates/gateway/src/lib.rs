@@ -50,6 +50,7 @@ mod progress;
 mod reading;
 mod record;
 mod refusal;
+mod registrars;
 mod relay;
 mod renew;
 mod rows;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
-use homing_discovery::registrations::RegistrationsConfig;
 use homing_discovery::{
     Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
 };
@@ -73,7 +72,7 @@ impl Service {
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
         guarded(&config)?;
-        let renewal = Renewal::begin(&serve.security)?;
+        let renewal = Renewal::begin(&serve.security, config.discovery.registrations_per_minute)?;
         let outward = &serve.security.outward;
         let trust = Trust::read(outward.ca.as_deref())?;
         let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
@@ -109,13 +108,21 @@ impl Service {
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
+        let own_listeners = [
+            Some(address),
+            Some(admin_address),
+            route.as_ref().map(|(_, route)| *route),
+        ];
+        let registrations = settings::registrations(&config, own_listeners.into_iter().flatten().collect());
+        let rules = registrations.rules.clone();
+        let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
         let spoken = Spoken {
             trust: Some(trust.clone()),
             key: worker_key,
+            rules,
         };
         let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
         let probe = ProgressProbe::new(spoken.client());

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use homing_config::{Scheme, WorkerSpec};
+use homing_config::{AddressRules, Scheme, WorkerSpec};
 use homing_discovery::{Admission, Facts, FoundBy, Health, Outcome, Pass, Ping, Room, StallState, State, Turn};
 use homing_doctor::Finding;
 use homing_domain::{RankId, WorkerId};
@@ -15,7 +15,7 @@ use hyper::header::HeaderValue;
 use crate::lane::Lane;
 use crate::progress::WorkerProgress;
 use crate::truth::Truth;
-use homing_platform::Address;
+use homing_platform::{Address, ConnectRules};
 
 /// A worker that takes requests.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ pub(crate) struct Enlisted {
     pub(crate) progress: WorkerProgress,
     /// Who must vouch for it, if it is spoken to with TLS.
     pub(crate) trust: Trust,
+    /// Which addresses it may have, if it registered itself.
+    pub(crate) rules: Arc<AddressRules>,
 }
 
 impl Worker {
@@ -72,6 +74,7 @@ impl Worker {
             health,
             progress,
             trust,
+            rules,
         } = enlisted;
         let trust = (spec.url.scheme() == Scheme::Https).then_some(trust);
         let (host, port) = (spec.url.host().to_owned(), spec.url.port());
@@ -88,7 +91,15 @@ impl Worker {
             lane,
             // A host has no character that a header may not have.
             host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
-            address: Address { host, port, trust },
+            address: Address {
+                host,
+                port,
+                trust,
+                rules: spec
+                    .scope
+                    .loopback_use()
+                    .map(|loopback| ConnectRules { rules, loopback }),
+            },
             spec,
             findings: OnceLock::new(),
             truth: Truth::default(),

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homing_config::config::{Agent, Events as EventsConfig};
-use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
+use homing_config::{AddressRules, Config, EventSource, EventsEndpoint, EventsMode, LoopbackUse, WorkerSpec};
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
 use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
-    Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
+    AddressFilter, Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig,
+    SubscribeConfig,
 };
 use homing_wire::DecoderConfig;
 use thiserror::Error;
@@ -204,7 +205,19 @@ pub struct Sources {
     events: EventsConfig,
     hasher: KeyHasher,
     client: HttpClient,
+    registered: Option<RegisteredAccess>,
     metrics: Arc<Metrics>,
+}
+
+/// How the sources of workers are reached that registered themselves: at addresses that the rules allow, judged whenever they are used.
+#[derive(Clone, Debug)]
+pub struct RegisteredAccess {
+    /// The rules.
+    pub rules: Arc<AddressRules>,
+    /// Resolves names by the rules, for workers on other machines.
+    pub remote_client: HttpClient,
+    /// The same for workers on this machine.
+    pub local_client: HttpClient,
 }
 
 impl Sources {
@@ -219,8 +232,37 @@ impl Sources {
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
             client: HttpClient::new(client),
+            registered: None,
             metrics: metrics.clone(),
         }
+    }
+
+    /// The same, where workers can register themselves.
+    #[must_use]
+    pub fn with_registered(self, access: RegisteredAccess) -> Self {
+        Self {
+            registered: Some(access),
+            ..self
+        }
+    }
+
+    /// The client for the sources of a worker.
+    fn client(&self, spec: &WorkerSpec) -> HttpClient {
+        let client = match (spec.scope.loopback_use(), &self.registered) {
+            (Some(LoopbackUse::Listed), Some(access)) => &access.remote_client,
+            (Some(LoopbackUse::Allowed), Some(access)) => &access.local_client,
+            (None, _) | (_, None) => &self.client,
+        };
+        client.clone()
+    }
+
+    /// Which addresses the sockets of a worker's events may lead to.
+    fn filter(&self, spec: &WorkerSpec) -> Option<AddressFilter> {
+        let (loopback, access) = spec.scope.loopback_use().zip(self.registered.as_ref())?;
+        let rules = access.rules.clone();
+        Some(AddressFilter::new(move |address| {
+            rules.check(address, loopback).map_err(|denied| denied.to_string())
+        }))
     }
 
     /// Where the events of one rank of a worker come from, if anybody is listened to.
@@ -247,7 +289,7 @@ impl Sources {
                     silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
-                self.client.clone(),
+                self.client(spec),
                 self.metrics.clone(),
             ))),
             EventSource::Stream { events, replay, topic } => {
@@ -257,10 +299,14 @@ impl Sources {
                     replay: replay.transpose()?,
                     decoder,
                     copies: spec.copies,
-                    subscribe: self.subscribe(topic),
+                    subscribe: SubscribeConfig {
+                        filter: self.filter(spec),
+                        ..self.subscribe(topic)
+                    },
                     ask: ReplayConfig {
                         limits: self.limits(),
                         patience: self.patience(),
+                        filter: self.filter(spec),
                         ..ReplayConfig::default()
                     },
                 };
@@ -275,7 +321,7 @@ impl Sources {
                     timeout: self.events.connect_timeout,
                     max_bytes: self.events.max_message_bytes,
                 },
-                self.client.clone(),
+                self.client(spec),
                 self.metrics.clone(),
             ))),
         })
@@ -295,6 +341,7 @@ impl Sources {
                 most: CONNECT_AGAIN,
                 ..Backoff::default()
             },
+            filter: None,
         }
     }
 

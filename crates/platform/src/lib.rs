@@ -13,7 +13,7 @@ mod pool;
 
 pub use chunks::ChunkScanner;
 pub use client::{HttpClient, HttpClientConfig, HttpClientError, HttpRequest, HttpResponse};
-pub use connect::{Address, ConnectError};
+pub use connect::{Address, ConnectError, ConnectRules};
 pub use connection::{ConnectionError, HttpConnection};
 pub use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 pub use hyper::{Method, StatusCode};

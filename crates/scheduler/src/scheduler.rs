@@ -208,7 +208,10 @@ impl Scheduler {
     /// Why a rank should get nothing while there are others.
     fn why_held(&self, view: &View<'_>, place: Place) -> Option<Reason> {
         let rank: &RankLoad = view.load.rank(place)?;
-        let looks_stalled = view.fleet.facts(place).is_some_and(|facts| facts.health == Health::Suspected);
+        let looks_stalled = view
+            .fleet
+            .facts(place)
+            .is_some_and(|facts| facts.health == Health::Suspected);
         if looks_stalled || rank.standing(view.now) == Standing::Suspect {
             return Some(Reason::Suspect);
         }

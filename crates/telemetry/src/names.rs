@@ -229,6 +229,10 @@ metrics! {
         held_leases: Gauge = "homing_discovery_held_leases",
         /// Registrations that were not renewed in time.
         expired_leases: Counter = "homing_discovery_expired_leases_total",
+        /// Registrations and removals that were refused although their token is known; the log says why.
+        refused_registrations: Counter = "homing_discovery_refused_registrations_total",
+        /// Registrations and removals that were refused because their token was used too often from one address.
+        limited_registrations: Counter = "homing_discovery_limited_registrations_total",
         /// Questions to workers what they are.
         asked_probes: PerLabel<Asked, Counter> = "homing_discovery_asked_probes_total",
         /// Questions to workers how they are.

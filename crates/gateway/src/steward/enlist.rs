@@ -54,6 +54,7 @@ impl Steward {
             health: Health::new(settings::health(&self.config), u64::from(id.0)),
             progress,
             trust: self.trust.clone(),
+            rules: self.rules.clone(),
         }));
         if let Err(error) = self.join(&worker, view).await {
             tracing::error!(worker = %worker.name, error, "cannot take requests");

@@ -315,8 +315,8 @@ async fn keys_change_and_no_stream_ends() {
     written("renewed.toml", "[[key]]\nsha256 = 7\n");
     token.wait_until_files_were_read(&gateway).await;
     assert_eq!(ask(&gateway, &new.key, &asked(1)).await.status(), 200);
-    // One without keys takes all of them away.
-    written("renewed.toml", "");
+    // One that says that there are none takes all of them away.
+    written("renewed.toml", "key = []\n");
     gateway
         .wait("no key", async || {
             ask(&gateway, &new.key, &asked(1)).await.status() == 401
