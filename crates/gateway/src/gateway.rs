@@ -26,7 +26,6 @@ use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::exporter::Exporter;
 use crate::handing;
-use crate::head::Fault;
 use crate::headers;
 use crate::kept::{self, Kept};
 use crate::keyring::{Key, Keyring, Tab, Who};
@@ -47,6 +46,7 @@ use crate::tokens::Prompters;
 use crate::trip::{NoAnswer, Trip};
 use crate::truth::Drift;
 use crate::worker::Worker;
+use homing_platform::head::Fault;
 
 /// What all requests share.
 #[derive(Debug)]

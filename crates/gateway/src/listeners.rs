@@ -14,12 +14,12 @@ use homing_telemetry::Metrics;
 use tokio::task::JoinHandle;
 
 use crate::advice::{self, Advice};
-use crate::door::Door;
 use crate::error::StartError;
 use crate::gateway::Gateway;
 use crate::operators::Operators;
 use crate::pool::Pool;
 use crate::renew::Renewal;
+use homing_platform::door::Door;
 
 /// Connections of operators at once.
 const ADMIN_CONNECTIONS: usize = 256;

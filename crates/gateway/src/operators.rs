@@ -26,10 +26,10 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::door::{Door, Entered};
-use crate::guard::{Ticketed, Watch, is_last};
 use crate::keyring::bearer;
 use crate::shard::BREATH;
+use homing_platform::door::{Door, Entered};
+use homing_platform::guard::{Ticketed, Watch, is_last};
 
 /// The longest head of an operator's request, at least what the library reads at once.
 const BUFFER: usize = 64 << 10;

@@ -21,11 +21,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::door::Door;
 use crate::gateway::Gateway;
-use crate::guard::{Ticketed, Watch, is_last};
 use crate::pool::Pool;
-use crate::stall::Stall;
+use homing_platform::door::Door;
+use homing_platform::guard::{Ticketed, Watch, is_last};
+use homing_platform::stall::Stall;
 
 /// What is read of a request at once, and kept of an answer that a client does not take.
 const BUFFER: usize = 64 << 10;

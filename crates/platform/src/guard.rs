@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// What a connection and the requests over it know of each other.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     metrics: Arc<Metrics>,
     began: Instant,
     /// Requests that are being answered.
@@ -54,7 +54,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
+    /// For a connection that begins now.
+    pub fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             metrics: metrics.clone(),
             began: Instant::now(),
@@ -65,7 +66,7 @@ impl Watch {
     }
 
     /// What is wrong with a request, if it stands for one that was refused.
-    pub(crate) fn fault(&self, method: &Method) -> Option<Fault> {
+    pub fn fault(&self, method: &Method) -> Option<Fault> {
         self.refused.get().copied().filter(|_| method.as_str() == REFUSED)
     }
 
@@ -77,7 +78,7 @@ impl Watch {
 }
 
 /// Whether a connection ends with the answer to this request, because nobody counted where its body ends.
-pub(crate) fn is_last(headers: &HeaderMap) -> bool {
+pub fn is_last(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING)
 }
 
@@ -96,13 +97,14 @@ impl Drop for Ticket {
 
 /// The body of an answer, with whose end its request is over.
 #[derive(Debug)]
-pub(crate) struct Ticketed<B> {
+pub struct Ticketed<B> {
     body: B,
     _ticket: Ticket,
 }
 
 impl<B> Ticketed<B> {
-    pub(crate) fn new(body: B, watch: Arc<Watch>) -> Self {
+    /// The request is over when this body is dropped.
+    pub fn new(body: B, watch: Arc<Watch>) -> Self {
         Self {
             body,
             _ticket: Ticket(watch),
@@ -147,7 +149,7 @@ enum Phase {
 
 /// A client's connection.
 #[derive(Debug)]
-pub(crate) struct Guard<S> {
+pub struct Guard<S> {
     stream: S,
     watch: Arc<Watch>,
     limits: DoorLimits,
@@ -167,7 +169,8 @@ pub(crate) struct Guard<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
-    pub(crate) fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
+    /// The time for the first head begins now.
+    pub fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
         Self {
             stream,
             due: Some(Instant::now() + limits.header_time),

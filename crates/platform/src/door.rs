@@ -30,7 +30,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// The door of one listener.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub struct Door {
     room: Arc<Semaphore>,
     /// Connections by address. Held for as long as one is looked up.
     by_client: Mutex<HashMap<IpAddr, u32>>,
@@ -42,7 +42,7 @@ pub(crate) struct Door {
 
 /// A connection that was let in; it counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub struct Entered {
     door: Arc<Door>,
     client: IpAddr,
     _permit: OwnedSemaphorePermit,
@@ -50,7 +50,7 @@ pub(crate) struct Entered {
 
 impl Door {
     /// A door for `connections` at once. With an identity, TLS is spoken.
-    pub(crate) fn new(
+    pub fn new(
         connections: usize,
         limits: DoorLimits,
         identity: Option<Identity>,
@@ -67,17 +67,17 @@ impl Door {
     }
 
     /// The longest head that comes through, in bytes.
-    pub(crate) fn most_header_bytes(&self) -> usize {
+    pub fn most_header_bytes(&self) -> usize {
         usize::try_from(self.limits.header_bytes).unwrap_or(usize::MAX)
     }
 
     /// The most headers that come through.
-    pub(crate) fn most_headers(&self) -> usize {
+    pub fn most_headers(&self) -> usize {
         self.limits.headers as usize
     }
 
     /// Lets a connection in, or turns it away.
-    pub(crate) fn enter(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<(Entered, TcpStream)> {
+    pub fn enter(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<(Entered, TcpStream)> {
         let client = client_of(from.ip());
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             self.turn_away(stream, TurnedAway::Total);
@@ -107,12 +107,7 @@ impl Door {
     }
 
     /// Agrees upon TLS, if it is spoken, and guards what comes.
-    pub(crate) async fn open<W>(
-        &self,
-        stream: TcpStream,
-        watch: &Arc<Watch>,
-        wrap: impl FnOnce(Io) -> W,
-    ) -> Option<Guard<W>>
+    pub async fn open<W>(&self, stream: TcpStream, watch: &Arc<Watch>, wrap: impl FnOnce(Io) -> W) -> Option<Guard<W>>
     where
         W: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
