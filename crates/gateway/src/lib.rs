@@ -5,6 +5,7 @@
 //! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
 //!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
+//! - `bodies`: reads bodies of requests within the memory for them;
 //! - `keyring`, `allowance`: which key a request has, and how much it may use (connections and heads are checked by `homing-platform`);
 //!   `outward`: what workers are told of it; `renew`: keys and certificates that change;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
@@ -22,6 +23,7 @@ mod admin;
 mod advice;
 mod allowance;
 mod asking;
+mod bodies;
 mod booked;
 mod budget;
 mod case;

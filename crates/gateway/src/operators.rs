@@ -8,31 +8,22 @@
 //! Without a token of operators the listener is on the loopback interface, where other users of the machine and pages in a browser
 //! can still reach it. What comes from a page of another place is refused.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, TcpListener as StdListener};
-use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, header};
 use homing_config::SecretText;
+use homing_platform::door::Door;
+use homing_platform::server::{Connection, accept, bearer, error_response};
 use homing_telemetry::{Asker, Metrics};
-use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-use crate::keyring::bearer;
-use crate::shard::BREATH;
-use homing_platform::door::{Door, Entered};
-use homing_platform::guard::{Ticketed, Watch, is_last};
-
-/// The longest head of an operator's request, at least what the library reads at once.
-const BUFFER: usize = 64 << 10;
 /// Where workers register.
 const WORKERS: &str = "/admin/workers/";
 
@@ -100,6 +91,8 @@ pub(crate) struct Operators {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) routes: Router,
     pub(crate) metrics: Arc<Metrics>,
+    /// How long a client may take nothing of its answer.
+    pub(crate) write_timeout: Duration,
 }
 
 impl Operators {
@@ -115,51 +108,25 @@ impl Operators {
         // They end with us.
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            match listener.accept().await {
-                Ok((stream, from)) => {
-                    if let Some((entered, stream)) = self.door.enter(stream, from) {
-                        connections.spawn(self.clone().connection(stream, entered));
-                    }
-                    while connections.try_join_next().is_some() {}
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of an operator cannot be accepted");
-                    tokio::time::sleep(BREATH).await;
-                }
+            let (stream, from) = accept(&listener).await;
+            if let Some((entered, stream)) = self.door.enter(stream, from) {
+                let connection = Connection {
+                    stream,
+                    entered,
+                    write_timeout: self.write_timeout,
+                };
+                connections.spawn(self.clone().connection(connection));
             }
+            while connections.try_join_next().is_some() {}
         }
     }
 
-    async fn connection(self, stream: TcpStream, _entered: Entered) {
-        let watch = Watch::new(&self.metrics);
-        let Some(guard) = self.door.open(stream, &watch, |io| io).await else {
-            return;
-        };
-        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let (this, watch) = (self.clone(), watch.clone());
-            async move {
-                let last = is_last(request.headers());
-                let mut response = this.answer(request, &watch).await;
-                if last {
-                    response
-                        .headers_mut()
-                        .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response.map(|body| Ticketed::new(body, watch)))
-            }
-        });
-        let mut http = http1::Builder::new();
-        http.max_buf_size(BUFFER);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service));
-        if let Err(error) = connection.as_mut().await {
-            tracing::trace!(%error, "an operator's connection ended");
-        }
+    async fn connection(self, connection: Connection) {
+        let handler = |request| self.clone().answer(request);
+        connection.serve(&self.door, handler, std::future::pending()).await;
     }
 
-    async fn answer(self, request: Request<hyper::body::Incoming>, watch: &Watch) -> Response<Body> {
-        if let Some(fault) = watch.fault(request.method()) {
-            return said(fault.status(), fault.message());
-        }
+    async fn answer(self, request: Request<hyper::body::Incoming>) -> Response<Body> {
         match self
             .tokens
             .allow(request.method(), request.uri().path(), request.headers())
@@ -191,21 +158,13 @@ impl Operators {
                 )
             }
         };
-        let mut response = said(status, message);
+        let mut response = error_response(status, message);
         if status == 401 {
             let how = header::HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
         }
         response
     }
-}
-
-fn said(status: u16, message: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(json!({ "error": { "message": message } }).to_string()));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    let kind = header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
+use crate::bodies::body_budget;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -100,6 +101,7 @@ impl Service {
             log,
             exporter: exporter(&config, &metrics)?,
             budget: Budget::new(serve.retries.budget),
+            bodies: body_budget(&serve.bodies, &metrics),
             ending: AtomicBool::new(false),
             ring: renewal.ring(),
             outward: Outward::new(worker_key.as_ref()),
@@ -142,6 +144,7 @@ impl Service {
             tokens: renewal.tokens(),
             routes,
             metrics,
+            write_timeout: serve.times.client_stall,
         };
         let advice = route.map(|route| Advising::start(&gateway, &operators, doors.proxies, route));
         let admin = tokio::spawn(operators.run(admin_listener));

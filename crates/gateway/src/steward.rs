@@ -94,6 +94,9 @@ pub enum StewardError {
     /// The HTTP client cannot be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
+    /// Sources of events cannot be made.
+    #[error(transparent)]
+    Sources(#[from] homing_keeper::ClientError),
     /// Workers cannot be looked at.
     #[error(transparent)]
     Checkup(#[from] homing_doctor::SetupError),

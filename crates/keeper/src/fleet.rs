@@ -18,6 +18,7 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::agent::{AgentConfig, AgentSource};
+use crate::client::{self, ClientError};
 use crate::engine::{EngineConfig, EngineSource, Events};
 use crate::keeper::{Keeper, KeeperConfig, KeeperGone};
 use crate::lane::{Lanes, LanesConfig};
@@ -75,9 +76,9 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
+    /// The HTTP clients cannot be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// An address is not one that our sockets take.
     #[error("worker {worker}: {reason}")]
     Endpoint {
@@ -204,19 +205,23 @@ pub struct Sources {
     agent: Agent,
     events: EventsConfig,
     hasher: KeyHasher,
+    /// For engines.
     client: reqwest::Client,
+    /// For agents.
+    agent_client: reqwest::Client,
     metrics: Arc<Metrics>,
 }
 
 impl Sources {
     /// All sources share their connections and what they count.
-    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, ClientError> {
         let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
         Ok(Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
             client: client.build()?,
+            agent_client: client::agent_client(config)?,
             metrics: metrics.clone(),
         })
     }
@@ -245,7 +250,7 @@ impl Sources {
                     silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
-                self.client.clone(),
+                self.agent_client.clone(),
                 self.metrics.clone(),
             ))),
             EventSource::Stream { events, replay, topic } => {

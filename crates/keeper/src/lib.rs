@@ -20,6 +20,7 @@
 
 mod agent;
 mod board;
+mod client;
 mod clock;
 mod engine;
 mod fleet;
@@ -34,6 +35,7 @@ mod writer;
 
 pub use agent::{AgentConfig, AgentSource};
 pub use board::Standing;
+pub use client::ClientError;
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
 pub use fleet::{Fleet, FleetError, Member, Sources, Subject, feed_config, index_config, lanes_config};

@@ -26,6 +26,7 @@ use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Method, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use crate::head::{self, Fault, Framing};
@@ -51,6 +52,8 @@ pub struct Watch {
     /// When the last of them ended, in milliseconds since it began.
     ended: AtomicU64,
     refused: OnceLock<Fault>,
+    /// Notified once, when another connection takes the place of this one.
+    displaced: Notify,
 }
 
 impl Watch {
@@ -62,6 +65,7 @@ impl Watch {
             busy: AtomicU32::new(0),
             ended: AtomicU64::new(0),
             refused: OnceLock::new(),
+            displaced: Notify::new(),
         })
     }
 
@@ -70,10 +74,30 @@ impl Watch {
         self.refused.get().copied().filter(|_| method.as_str() == REFUSED)
     }
 
+    /// Whether no request is being answered.
+    pub fn is_idle(&self) -> bool {
+        self.busy.load(Relaxed) == 0
+    }
+
+    /// Ends the connection, because another one takes its place.
+    pub(crate) fn displace(&self) {
+        self.displaced.notify_one();
+    }
+
+    /// Waits until the connection is to end, because another one takes its place.
+    pub async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+
+    /// A head has passed: its request is being answered from now on.
+    pub(crate) fn begin_request(&self) {
+        self.busy.fetch_add(1, Relaxed);
+    }
+
     /// Until when it may be idle; `None` while it is not.
     fn idle_until(&self, idle: Duration) -> Option<Instant> {
         let ended = self.began + Duration::from_millis(self.ended.load(Relaxed));
-        (self.busy.load(Relaxed) == 0).then(|| ended + idle)
+        self.is_idle().then(|| ended + idle)
     }
 }
 
@@ -214,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             return Err(Fault::Long);
         }
         let framing = head::check(head, self.limits.headers as usize)?;
-        self.watch.busy.fetch_add(1, Relaxed);
+        self.watch.begin_request();
         Ok(framing)
     }
 

@@ -84,7 +84,7 @@ impl Running {
             stop,
             ended: tokio::spawn(async move {
                 let stop = async move { drop(stopped.await) };
-                agent.serve(stop).await.unwrap();
+                agent.serve(stop).await;
             }),
             client: reqwest::Client::new(),
         }
