@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::Extensions;
+use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use homing_config::Serve;
 use homing_config::serve::Bodies;
+use homing_platform::server::error_response;
 use homing_platform::{BodyBudget, BodyError, BodyLimits, BodyOwner, BudgetExceeded, ClientAddress};
 use homing_telemetry::Metrics;
 
@@ -21,6 +22,9 @@ use crate::refusal::Refuse;
 const MAX_COPIES: u64 = 2;
 /// What one client may hold when nothing else is held, as a part of the budget: see [`homing_platform::budget`].
 const LARGEST_SHARE: u64 = 2;
+
+/// The longest body of a request of an operator. Handlers have limits of their own below it.
+const LARGEST_FOR_OPERATORS: u64 = 1 << 20;
 
 /// The budget of a gateway.
 pub(crate) fn body_budget(bodies: &Bodies, metrics: &Arc<Metrics>) -> Arc<BodyBudget> {
@@ -74,13 +78,37 @@ pub(crate) fn held(
 
 /// Reads the body of a request to the route API, before its handler asks for it.
 pub(crate) async fn read_for_routes(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    let client = client(&head.extensions);
     let limits = limits(&gateway.config.load().serve);
-    match gateway.bodies.read(body, BodyOwner::Address(client), &limits).await {
-        Ok(body) => next.run(Request::from_parts(head, body.into())).await,
-        Err(error) => crate::advice::answered(Err(error.into())).into_response(),
+    match read(&gateway, request, &limits).await {
+        Ok(request) => next.run(request).await,
+        Err(error) => crate::advice::answered(Err(error.into())),
     }
+}
+
+/// The same for a request of an operator or of a worker that registers.
+pub(crate) async fn read_for_operators(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    let limits = BodyLimits {
+        max_bytes: LARGEST_FOR_OPERATORS,
+        ..limits(&gateway.config.load().serve)
+    };
+    match read(&gateway, request, &limits).await {
+        Ok(request) => next.run(request).await,
+        Err(error) => {
+            let mut response = error_response(error.status(), &error.to_string());
+            if matches!(error, BodyError::Budget(_)) {
+                let soon = HeaderValue::from_static("1");
+                response.headers_mut().insert(header::RETRY_AFTER, soon);
+            }
+            response
+        }
+    }
+}
+
+async fn read(gateway: &Gateway, request: Request, limits: &BodyLimits) -> Result<Request, BodyError> {
+    let (head, body) = request.into_parts();
+    let owner = BodyOwner::Address(client(&head.extensions));
+    let body = gateway.bodies.read(body, owner, limits).await?;
+    Ok(Request::from_parts(head, body.into()))
 }
 
 impl From<BodyError> for Refuse {

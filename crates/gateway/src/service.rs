@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use axum::middleware::from_fn_with_state;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
-use crate::bodies::body_budget;
+use crate::bodies::{self, body_budget};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -138,7 +139,8 @@ impl Service {
         let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
-            .merge(registrations.router());
+            .merge(registrations.router())
+            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators));
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),

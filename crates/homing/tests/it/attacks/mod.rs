@@ -6,3 +6,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
+mod index_agent;
+mod listeners;
+mod memory;
