@@ -148,7 +148,7 @@ impl Gateway {
         let asking = async {
             // A connection that nobody used yet: it is asked seldom, and a used one may be closed already.
             let mut line = pool
-                .dial(&worker.address)
+                .connect(&worker.address)
                 .await
                 .map_err(|error| failed(error.to_string()))?;
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;

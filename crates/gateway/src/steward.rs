@@ -91,15 +91,9 @@ pub enum StewardError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
     /// Sources of events cannot be made.
     #[error(transparent)]
     Sources(#[from] homing_keeper::ClientError),
-    /// Workers cannot be looked at.
-    #[error(transparent)]
-    Checkup(#[from] homing_doctor::SetupError),
 }
 
 /// What was worked out before.
@@ -137,8 +131,8 @@ impl Steward {
             catalogue,
         } = begin;
         let (catalogue, registered) = catalogue.unzip();
-        let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
-        let shelves = ShelfConfig::new(&config, spoken.client()?, Handle::current(), metrics.clone());
+        let checkup = Checkup::new(&config, prompters.clone(), &spoken);
+        let shelves = ShelfConfig::new(&config, spoken.client(), Handle::current(), metrics.clone());
         Ok(Self {
             shelves,
             registered: registered.unwrap_or_default(),

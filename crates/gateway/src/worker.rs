@@ -12,9 +12,9 @@ use homing_scheduler::{Duty, Health as Serves};
 use homing_tls::Trust;
 use hyper::header::HeaderValue;
 
-use crate::dial::Address;
 use crate::lane::Lane;
 use crate::truth::Truth;
+use homing_platform::Address;
 
 /// A worker that takes requests.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec}
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
+use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
     Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
@@ -76,7 +77,7 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP clients cannot be made.
+    /// The HTTP client for agents cannot be made.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// An address is not one that our sockets take.
@@ -206,21 +207,24 @@ pub struct Sources {
     events: EventsConfig,
     hasher: KeyHasher,
     /// For engines.
-    client: reqwest::Client,
+    client: HttpClient,
     /// For agents.
-    agent_client: reqwest::Client,
+    agent_client: HttpClient,
     metrics: Arc<Metrics>,
 }
 
 impl Sources {
     /// All sources share their connections and what they count.
     pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, ClientError> {
-        let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
+        let client = HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        };
         Ok(Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
-            client: client.build()?,
+            client: HttpClient::new(client),
             agent_client: client::agent_client(config)?,
             metrics: metrics.clone(),
         })
