@@ -100,6 +100,20 @@ pub static CHECKS: &[Check] = &[
         },
     },
     Check {
+        left: KnobId::IndexTlsCert,
+        rule: "must be given together with",
+        right: KnobId::IndexTlsKey,
+        when: "",
+        holds: |config| config.indexer.http.cert.is_some() == config.indexer.http.key.is_some(),
+    },
+    Check {
+        left: KnobId::AgentTlsCert,
+        rule: "must be given together with",
+        right: KnobId::AgentTlsKey,
+        when: "",
+        holds: |config| config.agent.http.cert.is_some() == config.agent.http.key.is_some(),
+    },
+    Check {
         // One more comes later.
         left: KnobId::DemoWorkers,
         rule: "must be less than",

@@ -17,6 +17,7 @@ use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::mock::Mock;
+use crate::security::{HttpServer, HttpServerKnobs};
 use crate::serve::Serve;
 use crate::table::KnobId;
 use crate::values::{NONE, Values};
@@ -99,6 +100,8 @@ pub struct Indexer {
     pub record: Option<PathBuf>,
     /// The recording that it rebuilds its index from, if it does not listen.
     pub from: Option<PathBuf>,
+    /// Who may ask, and how.
+    pub http: HttpServer,
 }
 
 /// Logs.
@@ -186,6 +189,10 @@ pub struct Agent {
     pub heartbeat: Duration,
     /// How often engines that are polled are polled.
     pub poll_interval: Duration,
+    /// Who may ask, and how. Its token is also what is sent to other agents.
+    pub http: HttpServer,
+    /// The certificates that vouch for other agents; `None`: those that the system trusts.
+    pub ca: Option<PathBuf>,
 }
 
 /// The view of engines that report nothing.
@@ -249,6 +256,16 @@ impl Config {
                 max_request_bytes: of.size(KnobId::IndexMaxRequest),
                 record: of.file(KnobId::IndexRecord),
                 from: of.file(KnobId::IndexFrom),
+                http: HttpServer::build(
+                    of,
+                    &HttpServerKnobs {
+                        connections: KnobId::IndexMaxConnections,
+                        per_client: KnobId::IndexMaxPerClient,
+                        cert: KnobId::IndexTlsCert,
+                        key: KnobId::IndexTlsKey,
+                        token: KnobId::IndexToken,
+                    },
+                ),
             },
             feed: FeedLimits::build(of),
             events: Events {
@@ -266,6 +283,17 @@ impl Config {
                 ring_bytes: of.size(KnobId::AgentRingBytes),
                 heartbeat: of.time(KnobId::AgentHeartbeat),
                 poll_interval: of.time(KnobId::AgentPollInterval),
+                http: HttpServer::build(
+                    of,
+                    &HttpServerKnobs {
+                        connections: KnobId::AgentMaxConnections,
+                        per_client: KnobId::AgentMaxPerClient,
+                        cert: KnobId::AgentTlsCert,
+                        key: KnobId::AgentTlsKey,
+                        token: KnobId::AgentToken,
+                    },
+                ),
+                ca: of.file(KnobId::AgentCa),
             },
             approximate: Approximate {
                 ttl: of.time(KnobId::ApproximateTtl),

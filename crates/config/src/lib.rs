@@ -67,7 +67,7 @@ pub use load::{Colour, MAX_FILE_BYTES, Reader, colour, length_of, load, read_bou
 pub use mock::{Mock, MockEvents, MockFaults, MockKv, MockTier};
 pub use resolve::{FileText, Inputs, Resolved, Setting, Source, resolve};
 pub use secret::{Secret, SecretText};
-pub use security::Security;
+pub use security::{HttpServer, Security};
 pub use serve::Serve;
 pub use settle::{FileVersion, SETTLE_TIME, Settling};
 pub use table::{KNOBS, KnobId};

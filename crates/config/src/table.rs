@@ -88,6 +88,23 @@ knobs! {
     /// Where `homing index` listens. Whoever can reach it can read what is cached where.
     IndexListen = "index.listen", "127.0.0.1:7500", Kind::Address;
 
+    /// What must be sent to `homing index` as `Authorization: Bearer`. `/health` answers without it, in one word.
+    IndexToken = "index.token", "none", Kind::Secret;
+
+    /// The certificates, as PEM, with which `homing index` speaks TLS, its own first. They are read again when they change.
+    IndexTlsCert = "index.tls-cert", "none", Kind::File;
+
+    /// The key of that certificate, as PEM.
+    IndexTlsKey = "index.tls-key", "none", Kind::File;
+
+    /// How many connections `homing index` takes at once. At the limit an idle one is closed for a new one; if none is idle, the new one
+    /// gets 503. Limits of heads and times are those of `serve.max-header-bytes`, `serve.max-headers`, `serve.header-timeout`,
+    /// `serve.client-idle`, `serve.client-stall` and `serve.handshake-timeout`.
+    IndexMaxConnections = "index.max-connections", "4096", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    IndexMaxPerClient = "index.max-connections-per-client", "1024", Kind::Count(Unit::Number, 1..=1 << 20);
+
     /// How long a request to `homing index` may be. A longer one is refused.
     IndexMaxRequest = "index.max-request-bytes", "16MiB", Kind::Size(1 << 10..=1 << 30);
 
@@ -165,6 +182,28 @@ knobs! {
 
     /// Where `homing agent` listens. Whoever can reach it can read what is cached.
     AgentListen = "agent.listen", "127.0.0.1:7600", Kind::Address;
+
+    /// What must be sent to `homing agent` as `Authorization: Bearer`, and what is sent to the agents of workers (`agent=`). `/health`
+    /// answers without it. Those who ask agents read it at their start only.
+    AgentToken = "agent.token", "none", Kind::Secret;
+
+    /// The certificates, as PEM, with which `homing agent` speaks TLS, its own first. They are read again when they change.
+    AgentTlsCert = "agent.tls-cert", "none", Kind::File;
+
+    /// The key of that certificate, as PEM.
+    AgentTlsKey = "agent.tls-key", "none", Kind::File;
+
+    /// The certificates, as PEM, that vouch for agents with `https://`; `none`: those that the system trusts. It is read at the start
+    /// only.
+    AgentCa = "agent.ca", "none", Kind::File;
+
+    /// How many connections `homing agent` takes at once: a router has one for each rank that it watches, and some for lists. At the
+    /// limit an idle one is closed for a new one; if none is idle, the new one gets 503. Limits of heads and times are those of
+    /// `homing index`.
+    AgentMaxConnections = "agent.max-connections", "8192", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    AgentMaxPerClient = "agent.max-connections-per-client", "1024", Kind::Count(Unit::Number, 1..=1 << 20);
 
     /// How many batches of each rank the agent keeps for routers that ask from a position. Who asks for older ones has to
     /// take a list.
@@ -391,6 +430,22 @@ knobs! {
     /// How long it may take to agree upon TLS.
     ServeHandshakeTimeout = "serve.handshake-timeout", "5s", Kind::Time(100..=MINUTE);
 
+    /// How many connections operators may have at once. At the limit an idle connection is closed for a new one.
+    ServeAdminMaxConnections = "serve.admin-max-connections", "256", Kind::Count(Unit::Number, 1..=1 << 16);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    ServeAdminMaxPerClient = "serve.admin-max-connections-per-client", "32", Kind::Count(Unit::Number, 1..=1 << 16);
+
+    /// How many more are accepted while a limit is reached and no connection is idle. They may ask once for health or `/metrics`; anything
+    /// else gets 503.
+    ServeAdminReserved = "serve.admin-reserved-connections", "8", Kind::Count(Unit::Number, 0..=1024);
+
+    /// How long the head of a request of an operator may take to come.
+    ServeAdminHeaderTimeout = "serve.admin-header-timeout", "5s", Kind::Time(100..=HOUR);
+
+    /// How long a connection of an operator may be idle between two requests.
+    ServeAdminIdle = "serve.admin-idle", "60s", Kind::Time(100..=24 * HOUR);
+
     /// By what workers are chosen, with weights if it has some: `time`, `blocks:credit=2`. The page on policies has all of them.
     ServePolicy = "serve.policy", "time", Kind::Name;
 
@@ -413,6 +468,17 @@ knobs! {
 
     /// How long a request may be. A longer one is refused.
     ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// How much memory the bodies of all requests may take together, until their requests end; 0: a quarter of the memory of the machine
+    /// or of the control group, whichever is less. A client (its tenant, or its address without keys) may hold at most as much as is
+    /// still free. Beyond either a request gets 503. Also the limit of `homing index`.
+    ServeBodyBudget = "serve.body-budget-bytes", "0", Kind::Size(0..=1 << 44);
+
+    /// How fast a body must come, at least, in each `serve.upload-window`. A slower one gets 408; 0: no limit.
+    ServeMinUploadRate = "serve.min-upload-bytes-per-second", "1KiB", Kind::Size(0..=1 << 30);
+
+    /// Over how long a time the rate of a body is measured.
+    ServeUploadWindow = "serve.upload-window", "10s", Kind::Time(100..=HOUR);
 
     /// How long an answer may be that is kept until it is complete, so that its request can still be tried elsewhere. A longer
     /// one is passed on as it comes.

@@ -9,12 +9,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use homing_domain::{RequestId, WorkerId, excerpt};
+use homing_platform::BodyLimits;
 use homing_telemetry::RequestEnd;
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response};
 
+use crate::bodies;
 use crate::gateway::Gateway;
 use crate::headers;
 use crate::keyring::Key;
@@ -30,7 +31,7 @@ const MOST: usize = 1 << 16;
 /// Names that are longer are not remembered.
 const LONGEST_NAME: usize = 128;
 /// What is asked about a response has no body, or a small one.
-const LONGEST_QUESTION: usize = 64 << 10;
+const LONGEST_QUESTION: u64 = 64 << 10;
 /// Below this path are the responses.
 const PATH: &str = "/v1/responses/";
 
@@ -134,13 +135,16 @@ impl Gateway {
         let failed = |why: String| Refuse::failed(502, format!("worker {} keeps this response and {why}", worker.name));
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key));
-        let body = Limited::new(body, LONGEST_QUESTION).collect();
-        let body = tokio::time::timeout(config.serve.times.request, body).await;
-        let Ok(Ok(body)) = body else {
-            return Err(Refuse::wrong(400, "the request cannot be read"));
+        let limits = BodyLimits {
+            max_bytes: LONGEST_QUESTION,
+            ..bodies::limits(&config.serve)
         };
+        let body = self
+            .bodies
+            .read(body, bodies::owner(key, bodies::client(&head.extensions)), &limits)
+            .await?;
         let target = head.uri.path_and_query().map_or(PATH, |target| target.as_str());
-        let mut sent = Request::new(body.to_bytes());
+        let mut sent = Request::new(body);
         *sent.method_mut() = head.method;
         *sent.uri_mut() = worker.target(target);
         *sent.headers_mut() = headers::to_worker(&head.headers, &worker.host, &id_header(id));

@@ -8,35 +8,26 @@
 //! Without a token of operators the listener is on the loopback interface, where other users of the machine and pages in a browser
 //! can still reach it. What comes from a page of another place is refused.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, TcpListener as StdListener};
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, header};
 use homing_config::SecretText;
 use homing_config::register_tokens::RegisterToken;
 use homing_discovery::{Registrar, RegistrarKind};
+use homing_platform::door::Door;
+use homing_platform::server::{Connection, accept, bearer, error_response};
 use homing_telemetry::{Asker, Metrics};
-use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-use crate::door::{Door, Entered};
-use crate::guard::{Ticketed, Watch, is_last};
-use crate::keyring::bearer;
 use crate::registrars::Registrars;
-use crate::shard::BREATH;
 
-/// The longest head of an operator's request, at least what the library reads at once.
-const BUFFER: usize = 64 << 10;
 /// Where workers register.
 const WORKERS: &str = "/admin/workers/";
 
@@ -144,6 +135,8 @@ pub(crate) struct Operators {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) routes: Router,
     pub(crate) metrics: Arc<Metrics>,
+    /// How long a client may take nothing of its answer.
+    pub(crate) write_timeout: Duration,
 }
 
 impl Operators {
@@ -159,55 +152,31 @@ impl Operators {
         // They end with us.
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            match listener.accept().await {
-                Ok((stream, from)) => {
-                    if let Some((entered, stream)) = self.door.enter(stream, from) {
-                        connections.spawn(self.clone().connection(stream, entered));
-                    }
-                    while connections.try_join_next().is_some() {}
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of an operator cannot be accepted");
-                    tokio::time::sleep(BREATH).await;
-                }
+            let (stream, from) = accept(&listener).await;
+            if let Some((entered, stream)) = self.door.enter(stream, from) {
+                let connection = Connection {
+                    stream,
+                    entered,
+                    write_timeout: self.write_timeout,
+                };
+                connections.spawn(self.clone().connection(connection));
             }
+            while connections.try_join_next().is_some() {}
         }
     }
 
-    async fn connection(self, stream: TcpStream, _entered: Entered) {
-        // One that cannot be told has no rights of this machine.
-        let peer = stream
+    async fn connection(self, connection: Connection) {
+        // A peer whose address is not known has no rights of this machine.
+        let peer = connection
+            .stream
             .peer_addr()
             .map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
-        let watch = Watch::new(&self.metrics);
-        let Some(guard) = self.door.open(stream, &watch, |io| io).await else {
-            return;
-        };
-        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let (this, watch) = (self.clone(), watch.clone());
-            async move {
-                let last = is_last(request.headers());
-                let mut response = this.answer(request, &watch, peer).await;
-                if last {
-                    response
-                        .headers_mut()
-                        .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response.map(|body| Ticketed::new(body, watch)))
-            }
-        });
-        let mut http = http1::Builder::new();
-        http.max_buf_size(BUFFER);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service));
-        if let Err(error) = connection.as_mut().await {
-            tracing::trace!(%error, "an operator's connection ended");
-        }
+        let door = self.door.clone();
+        let handler = |request| self.clone().answer(request, peer);
+        connection.serve(&door, handler, std::future::pending()).await;
     }
 
-    async fn answer(self, mut request: Request<hyper::body::Incoming>, watch: &Watch, peer: IpAddr) -> Response<Body> {
-        if let Some(fault) = watch.fault(request.method()) {
-            return said(fault.status(), fault.message());
-        }
+    async fn answer(self, mut request: Request<hyper::body::Incoming>, peer: IpAddr) -> Response<Body> {
         let allowed = self
             .tokens
             .allow(request.method(), request.uri().path(), request.headers());
@@ -248,7 +217,7 @@ impl Operators {
         }
         let wait = self.tokens.registrars.count_use(registrar, Instant::now()).err()?;
         self.metrics.discovery.limited_registrations.add(1);
-        let mut response = said(
+        let mut response = error_response(
             429,
             "too many registrations with this token from this address: see `discovery.registrations-per-minute`",
         );
@@ -279,7 +248,7 @@ impl Operators {
                 )
             }
         };
-        let mut response = said(status, message);
+        let mut response = error_response(status, message);
         if status == 401 {
             let how = header::HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
@@ -290,7 +259,7 @@ impl Operators {
 
 /// The answer where there is nothing.
 pub(crate) async fn unknown_path() -> Response<Body> {
-    said(
+    error_response(
         404,
         "there is nothing at this path: see the page on operating for what operators can ask",
     )
@@ -298,7 +267,7 @@ pub(crate) async fn unknown_path() -> Response<Body> {
 
 /// The answer to another method than a path has.
 pub(crate) async fn unknown_method() -> Response<Body> {
-    said(405, "this path is asked with another method")
+    error_response(405, "this path is asked with another method")
 }
 
 /// The answer to a probe of which only the status is told.
@@ -313,14 +282,6 @@ fn without_detail(response: &Response<Body>) -> Response<Body> {
     let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
     short.headers_mut().insert(header::CONTENT_TYPE, kind);
     short
-}
-
-fn said(status: u16, message: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(json!({ "error": { "message": message } }).to_string()));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    let kind = header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use homing_config::register_tokens::RegisterToken;
 use homing_discovery::Registrar;
 
 use crate::allowance::Allowance;
-use crate::door::client_of;
+use homing_platform::door::client_of;
 
 /// Pairs of token and address whose use is counted. Before there are more, all counts begin anew.
 const MAX_COUNTED: usize = 4096;

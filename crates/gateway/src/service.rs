@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use axum::middleware::from_fn_with_state;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::{
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
+use crate::bodies::{self, body_budget};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -103,6 +105,7 @@ impl Service {
             log,
             exporter: exporter(&config, &metrics)?,
             budget: Budget::new(serve.retries.budget),
+            bodies: body_budget(&serve.bodies, &metrics),
             ending: AtomicBool::new(false),
             ring: renewal.ring(),
             outward: Outward::new(worker_key.as_ref()),
@@ -150,6 +153,7 @@ impl Service {
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
             .merge(registrations.router())
+            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
             .fallback(operators::unknown_path)
             .method_not_allowed_fallback(operators::unknown_method);
         let operators = Operators {
@@ -157,6 +161,7 @@ impl Service {
             tokens: renewal.tokens(),
             routes,
             metrics,
+            write_timeout: serve.times.client_stall,
         };
         let advice = route.map(|route| Advising::start(&gateway, &operators, doors.proxies, route));
         let admin = tokio::spawn(operators.run(admin_listener));

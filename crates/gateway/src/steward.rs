@@ -93,6 +93,9 @@ pub enum StewardError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
+    /// Sources of events cannot be made.
+    #[error(transparent)]
+    Sources(#[from] homing_keeper::ClientError),
 }
 
 /// What was worked out before.
@@ -152,7 +155,7 @@ impl Steward {
             catalogue,
             withdrawn: BTreeSet::new(),
             orders,
-            sources: Sources::new(&config, &metrics).with_registered(registered_access(&spoken)),
+            sources: Sources::new(&config, &metrics)?.with_registered(registered_access(&spoken)),
             rules: spoken.rules.clone(),
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
             config,

@@ -20,6 +20,7 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::agent::{AgentConfig, AgentSource};
+use crate::client::{self, ClientError};
 use crate::engine::{EngineConfig, EngineSource, Events};
 use crate::keeper::{Keeper, KeeperConfig, KeeperGone};
 use crate::lane::{Lanes, LanesConfig};
@@ -77,6 +78,9 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
+    /// The HTTP client for agents cannot be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// An address is not one that our sockets take.
     #[error("worker {worker}: {reason}")]
     Endpoint {
@@ -105,7 +109,7 @@ impl Fleet {
     ) -> Result<Self, FleetError> {
         let lanes = Lanes::start(lanes_config(config), metrics)?;
         let hasher = KeyHasher::new(config.hash_seed);
-        let sources = Sources::new(config, metrics);
+        let sources = Sources::new(config, metrics)?;
         let mut fleet = Self {
             members: Vec::new(),
             keepers: BTreeMap::new(),
@@ -204,7 +208,10 @@ pub struct Sources {
     agent: Agent,
     events: EventsConfig,
     hasher: KeyHasher,
+    /// For engines.
     client: HttpClient,
+    /// For agents.
+    agent_client: HttpClient,
     registered: Option<RegisteredAccess>,
     metrics: Arc<Metrics>,
 }
@@ -222,19 +229,20 @@ pub struct RegisteredAccess {
 
 impl Sources {
     /// All sources share their connections and what they count.
-    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, ClientError> {
         let client = HttpClientConfig {
             connect_timeout: config.events.connect_timeout,
             ..HttpClientConfig::default()
         };
-        Self {
+        Ok(Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
             client: HttpClient::new(client),
+            agent_client: client::agent_client(config)?,
             registered: None,
             metrics: metrics.clone(),
-        }
+        })
     }
 
     /// The same, where workers can register themselves.
@@ -254,6 +262,14 @@ impl Sources {
             (None, _) | (_, None) => &self.client,
         };
         client.clone()
+    }
+
+    /// The client for a worker's agent. The token of agents is not sent to an agent that a registration names.
+    fn client_of_agent(&self, spec: &WorkerSpec) -> HttpClient {
+        match spec.scope.loopback_use() {
+            None => self.agent_client.clone(),
+            Some(_) => self.client(spec),
+        }
     }
 
     /// Which addresses the sockets of a worker's events may lead to.
@@ -289,7 +305,7 @@ impl Sources {
                     silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
-                self.client(spec),
+                self.client_of_agent(spec),
                 self.metrics.clone(),
             ))),
             EventSource::Stream { events, replay, topic } => {

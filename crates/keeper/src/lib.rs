@@ -20,6 +20,7 @@
 
 mod agent;
 mod board;
+mod client;
 mod clock;
 mod engine;
 mod fleet;
@@ -35,6 +36,7 @@ mod writer;
 
 pub use agent::{AgentConfig, AgentSource};
 pub use board::Standing;
+pub use client::ClientError;
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
 pub use fleet::{

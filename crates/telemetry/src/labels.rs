@@ -290,6 +290,22 @@ label!(
 );
 
 label!(
+    /// Why a request was refused because of its body.
+    BodyRefusal = "reason" {
+        /// The budget for all bodies is used up.
+        Budget = "budget",
+        /// Its client holds its part of the budget already.
+        ClientShare = "client_share",
+        /// It is longer than the limit.
+        TooLarge = "too_large",
+        /// It came more slowly than the least rate.
+        TooSlow = "too_slow",
+        /// It was not complete in time.
+        Timeout = "timeout",
+    }
+);
+
+label!(
     /// Who did not know the secret that was asked for.
     Asker = "who" {
         /// A client, an API key.
@@ -399,6 +415,7 @@ mod tests {
         check(&LegEnd::ALL);
         check(&HandoffFate::ALL);
         check(&TurnedAway::ALL);
+        check(&BodyRefusal::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
         check(&TokenSource::ALL);

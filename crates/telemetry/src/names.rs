@@ -5,8 +5,8 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
+    Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
     WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
@@ -50,6 +50,8 @@ areas! {
     indexer: IndexerMetrics,
     /// About who exists, and what engines say when they are asked.
     discovery: DiscoveryMetrics,
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    http: HttpMetrics,
     /// About `homing serve`.
     gateway: GatewayMetrics,
 }
@@ -245,6 +247,24 @@ metrics! {
 }
 
 metrics! {
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    pub struct HttpMetrics {
+        /// Memory reserved for bodies of requests that have not ended.
+        held_body_bytes: Gauge = "homing_http_held_body_bytes",
+        /// Memory that all of these may take together.
+        body_budget_bytes: Gauge = "homing_http_body_budget_bytes",
+        /// Requests that were refused because of their body, by reason.
+        refused_bodies: PerLabel<BodyRefusal, Counter> = "homing_http_refused_bodies_total",
+        /// Idle connections that were closed at a connection limit to make room for a new one.
+        displaced_connections: Counter = "homing_http_displaced_connections_total",
+        /// Connections that were accepted above a connection limit, for health checks and metrics only.
+        reserved_connections: Counter = "homing_http_reserved_connections_total",
+        /// Requests to `homing index` and `homing agent` without the token that they ask for.
+        unauthorized_requests: Counter = "homing_http_unauthorized_requests_total",
+    }
+}
+
+metrics! {
     /// About `homing serve`.
     pub struct GatewayMetrics {
         /// Requests that ended, by how.
@@ -352,6 +372,7 @@ mod tests {
         "discovery",
         "feed",
         "gateway",
+        "http",
         "index",
         "indexer",
         "transport",
@@ -363,6 +384,7 @@ mod tests {
         "answers",
         "batches",
         "blocks",
+        "bodies",
         "bytes",
         "clears",
         "conflicts",

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -31,6 +32,7 @@ use homing_scheduler::{Decision, Pin};
 use serde_json::{Value, json};
 
 use crate::account::{Account, Entry};
+use crate::bodies;
 use crate::booked::Booked;
 use crate::case::{self, Case};
 use crate::flight::Flight;
@@ -85,6 +87,7 @@ pub(crate) fn routes(advice: Arc<Advice>) -> Router {
         })
         .method_not_allowed_fallback(async || answered(Err(Refuse::wrong(405, "this is asked with another method"))))
         .layer(DefaultBodyLimit::max(most))
+        .layer(from_fn_with_state(advice.gateway.clone(), bodies::read_for_routes))
         .with_state(advice)
 }
 
@@ -137,7 +140,7 @@ fn read(body: Given) -> Result<Bytes, Refuse> {
     body.map_err(|rejection| Refuse::wrong(rejection.status().as_u16(), rejection.body_text()))
 }
 
-fn answered(said: Said) -> Response {
+pub(crate) fn answered(said: Said) -> Response {
     let refuse = match said {
         Ok(said) => return Json(said).into_response(),
         Err(refuse) => refuse,

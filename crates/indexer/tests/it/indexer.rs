@@ -62,7 +62,7 @@ impl Indexer {
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(async move {
             let stopped = async move { drop(stopped.await) };
-            service.run(stopped).await.expect("it answers to its end");
+            service.run(stopped).await;
         });
         Self {
             url,

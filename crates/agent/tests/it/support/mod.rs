@@ -85,7 +85,7 @@ impl Running {
             stop,
             ended: tokio::spawn(async move {
                 let stop = async move { drop(stopped.await) };
-                agent.serve(stop).await.unwrap();
+                agent.serve(stop).await;
             }),
             client: HttpClient::default(),
         }

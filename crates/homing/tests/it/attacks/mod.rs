@@ -18,3 +18,6 @@ mod publisher;
 mod registration;
 mod reload;
 mod sockets;
+mod index_agent;
+mod listeners;
+mod memory;

@@ -23,11 +23,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use homing_config::security::DoorLimits;
-use homing_platform::ChunkScanner;
+use crate::ChunkScanner;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Method, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use crate::head::{self, Fault, Framing};
@@ -45,7 +46,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// What a connection and the requests over it know of each other.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     metrics: Arc<Metrics>,
     began: Instant,
     /// Requests that are being answered.
@@ -53,33 +54,57 @@ pub(crate) struct Watch {
     /// When the last of them ended, in milliseconds since it began.
     ended: AtomicU64,
     refused: OnceLock<Fault>,
+    /// Notified once, when another connection takes the place of this one.
+    displaced: Notify,
 }
 
 impl Watch {
-    pub(crate) fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
+    /// For a connection that begins now.
+    pub fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             metrics: metrics.clone(),
             began: Instant::now(),
             busy: AtomicU32::new(0),
             ended: AtomicU64::new(0),
             refused: OnceLock::new(),
+            displaced: Notify::new(),
         })
     }
 
     /// What is wrong with a request, if it stands for one that was refused.
-    pub(crate) fn fault(&self, method: &Method) -> Option<Fault> {
+    pub fn fault(&self, method: &Method) -> Option<Fault> {
         self.refused.get().copied().filter(|_| method.as_str() == REFUSED)
+    }
+
+    /// Whether no request is being answered.
+    pub fn is_idle(&self) -> bool {
+        self.busy.load(Relaxed) == 0
+    }
+
+    /// Ends the connection, because another one takes its place.
+    pub(crate) fn displace(&self) {
+        self.displaced.notify_one();
+    }
+
+    /// Waits until the connection is to end, because another one takes its place.
+    pub async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+
+    /// A head has passed: its request is being answered from now on.
+    pub(crate) fn begin_request(&self) {
+        self.busy.fetch_add(1, Relaxed);
     }
 
     /// Until when it may be idle; `None` while it is not.
     fn idle_until(&self, idle: Duration) -> Option<Instant> {
         let ended = self.began + Duration::from_millis(self.ended.load(Relaxed));
-        (self.busy.load(Relaxed) == 0).then(|| ended + idle)
+        self.is_idle().then(|| ended + idle)
     }
 }
 
 /// Whether a connection ends with the answer to this request, because nobody counted where its body ends.
-pub(crate) fn is_last(headers: &HeaderMap) -> bool {
+pub fn is_last(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING)
 }
 
@@ -98,13 +123,14 @@ impl Drop for Ticket {
 
 /// The body of an answer, with whose end its request is over.
 #[derive(Debug)]
-pub(crate) struct Ticketed<B> {
+pub struct Ticketed<B> {
     body: B,
     _ticket: Ticket,
 }
 
 impl<B> Ticketed<B> {
-    pub(crate) fn new(body: B, watch: Arc<Watch>) -> Self {
+    /// The request is over when this body is dropped.
+    pub fn new(body: B, watch: Arc<Watch>) -> Self {
         Self {
             body,
             _ticket: Ticket(watch),
@@ -151,7 +177,7 @@ enum Phase {
 
 /// A client's connection.
 #[derive(Debug)]
-pub(crate) struct Guard<S> {
+pub struct Guard<S> {
     stream: S,
     watch: Arc<Watch>,
     limits: DoorLimits,
@@ -173,7 +199,8 @@ pub(crate) struct Guard<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
-    pub(crate) fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
+    /// The time for the first head begins now.
+    pub fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
         Self {
             stream,
             due: Some(Instant::now() + limits.header_time),
@@ -218,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             return Err(Fault::Long);
         }
         let framing = head::check(head, self.limits.headers as usize)?;
-        self.watch.busy.fetch_add(1, Relaxed);
+        self.watch.begin_request();
         Ok(framing)
     }
 

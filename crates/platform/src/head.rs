@@ -23,7 +23,7 @@ const MAX_LIBRARY_BYTES: usize = u16::MAX as usize - 1;
 
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
     /// After so many bytes.
     Length(u64),
     /// With its last chunk.
@@ -32,7 +32,7 @@ pub(crate) enum Framing {
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It can be read in two ways, or in none.
     Malformed(&'static str),
     /// It is of a version that is not spoken.
@@ -46,7 +46,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn status(self) -> u16 {
+    /// The status of the answer.
+    pub fn status(self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
             Self::Version => 505,
@@ -55,7 +56,8 @@ impl Fault {
         }
     }
 
-    pub(crate) fn message(self) -> &'static str {
+    /// What the answer says.
+    pub fn message(self) -> &'static str {
         match self {
             Self::Malformed(why) => why,
             Self::Version => "only HTTP/1.1 and HTTP/1.0 are spoken here",
@@ -65,7 +67,8 @@ impl Fault {
         }
     }
 
-    pub(crate) fn label(self) -> TurnedAway {
+    /// How it is counted.
+    pub fn label(self) -> TurnedAway {
         match self {
             Self::Malformed(_) | Self::Version => TurnedAway::Malformed,
             Self::Headers => TurnedAway::HeaderCount,
@@ -77,7 +80,7 @@ impl Fault {
 
 /// Where a head ends, if it does; it is known not to end within the first `looked` bytes. Empty lines before it are part of it, as
 /// servers skip them.
-pub(crate) fn end(bytes: &[u8], looked: usize) -> Option<usize> {
+pub fn end(bytes: &[u8], looked: usize) -> Option<usize> {
     let begin = blank(bytes).max(looked.saturating_sub(END.len() - 1));
     let found = memchr::memmem::find(&bytes[begin..], END)?;
     Some(begin + found + END.len())
@@ -93,7 +96,7 @@ fn blank(bytes: &[u8]) -> usize {
 }
 
 /// Whether a head passes, and how its body ends. `head` ends with an empty line.
-pub(crate) fn check(head: &[u8], most_headers: usize) -> Result<Framing, Fault> {
+pub fn check(head: &[u8], most_headers: usize) -> Result<Framing, Fault> {
     let mut rest = &head[blank(head)..];
     let mut lines = 0;
     let mut version = Version::Http11;
