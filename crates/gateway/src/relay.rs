@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use homing_discovery::Outcome;
 use homing_domain::WorkerId;
-use homing_protocol::{Elsewhere, Problem};
+use homing_protocol::{AnswerFilter, Elsewhere, Problem};
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
@@ -110,6 +110,8 @@ enum Reading {
 pub(crate) struct Relay {
     from: From,
     reading: Reading,
+    /// What takes fields of engines out of it.
+    filter: Option<AnswerFilter>,
     /// While a worker answers, nobody else needs it.
     trip: Option<Box<Trip>>,
     account: Option<Account>,
@@ -143,6 +145,7 @@ impl Relay {
         let mut relay = Self {
             from: From::Nobody,
             reading,
+            filter: None,
             trip: Some(trip),
             account: Some(account),
             worker: None,
@@ -160,8 +163,10 @@ impl Relay {
     }
 
     fn take_over(&mut self, answer: Answer) {
-        let Answer { flight, body, .. } = answer;
+        let Answer { flight, head, body } = answer;
         self.worker = Some(flight.worker.id);
+        let gateway = self.trip.as_ref().map(|trip| &trip.way.gateway);
+        self.filter = gateway.and_then(|gateway| gateway.answer_filter(&head.headers));
         match body {
             Arriving::Whole(body) => {
                 // A stream that was asked to go on was answered in one piece: there is nothing that could be passed on.
@@ -231,6 +236,13 @@ impl Relay {
 
     /// A piece of the answer came.
     fn piece(&mut self, piece: Bytes) {
+        let piece = match &mut self.filter {
+            Some(filter) => filter.piece(piece),
+            None => piece,
+        };
+        if piece.is_empty() {
+            return;
+        }
         let Reading::Events(events) = &mut self.reading else {
             self.ready.push_back(piece);
             return;
@@ -282,6 +294,10 @@ impl Relay {
 
     /// The worker has nothing more to say.
     fn ended(&mut self) {
+        let rest = self.filter.as_mut().map(AnswerFilter::rest).unwrap_or_default();
+        if matches!(self.reading, Reading::Opaque) && !rest.is_empty() {
+            self.ready.push_back(rest);
+        }
         let complete = match &self.reading {
             Reading::Opaque => true,
             Reading::Events(events) => events.done || events.finished,

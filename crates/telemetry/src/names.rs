@@ -250,6 +250,8 @@ metrics! {
         unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
         /// Requests that were refused because a key or a tenant had used what it may.
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
+        /// Requests with fields that belong to engines, by what was done with them.
+        engine_fields: PerLabel<FieldAction, Counter> = "homing_gateway_engine_field_requests_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.
