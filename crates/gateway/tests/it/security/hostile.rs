@@ -221,14 +221,11 @@ async fn headers_of_the_connection_and_our_own_stay_here() {
         "x-homing",
         "of-the-client",
         "connection",
+        "x-custom",
     ] {
         assert!(!sent.contains(gone), "{gone} in {sent}");
     }
-    for there in [
-        "x-custom: 2",
-        "authorization: bearer key-of-the-engines",
-        "x-request-id: ",
-    ] {
+    for there in ["authorization: bearer key-of-the-engines", "x-request-id: "] {
         assert!(sent.contains(there), "{there} is missing in {sent}");
     }
     let asked = worker

@@ -5,4 +5,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod engine_fields;
 mod harness;
+mod headers;
