@@ -6,8 +6,6 @@
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-/// How our own headers begin.
-pub(crate) const OURS: &str = "x-homing-";
 /// Under which name a request is known in receipts and logs.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-homing-request-id");
 /// The worker that answered.

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_salt_belongs_to_one_tenant() {
-        let of = |body, tenant| salt(body, tenant, CacheIsolation::Salt).unwrap();
+        let of = |body: &str, tenant: &str| salt(body, tenant, CacheIsolation::Salt).unwrap();
         assert_eq!(of("{}", "acme"), None);
         assert_eq!(of(r#"{"cache_salt":""}"#, "acme"), None);
         assert_eq!(of(r#"{"cache_salt":"s"}"#, "acme").as_deref(), Some("4:acme:s"));

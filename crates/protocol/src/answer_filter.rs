@@ -28,6 +28,9 @@ const FIELDS: [&[u8]; 3] = [
 const END: &[u8] = b"_params\"";
 /// Kept of a piece, at most, because the next one may complete a field.
 pub const MAX_KEPT: usize = 256;
+/// From the beginning of a field to its value, at most. What is farther is not taken for its value.
+const MAX_DISTANCE: usize = MAX_KEPT - NULL.len();
+const NULL: &[u8] = b"null";
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
@@ -100,18 +103,17 @@ impl AnswerFilter {
             let Some(start) = key_start(&text[..end]).filter(|start| *start >= before) else {
                 continue;
             };
-            match value_after(&text, end) {
+            match value_after(&text, start, end) {
                 Value::None => {}
-                Value::Unknown if text.len() - start <= MAX_KEPT => {
+                Value::Unknown => {
                     self.kept = text[start..].to_vec();
                     return joined(passed, &text, from..start);
                 }
-                Value::Unknown => {}
                 // As it is when it is left out.
-                Value::At(value) if text[value..].starts_with(b"null") => at = value + 4,
+                Value::At(value) if text[value..].starts_with(NULL) => at = value + NULL.len(),
                 Value::At(value) => {
                     passed.extend_from_slice(&text[from..value]);
-                    passed.extend_from_slice(b"null");
+                    passed.extend_from_slice(NULL);
                     self.skipped = Some(Skipped::of(text[value]));
                     at = self.skip(&text, value + 1);
                     from = at;
@@ -229,22 +231,24 @@ fn key_start(text: &[u8]) -> Option<usize> {
     Some(text.len() - field.len())
 }
 
-fn value_after(text: &[u8], key_end: usize) -> Value {
-    let skip_space = |from: usize| {
+fn value_after(text: &[u8], start: usize, key_end: usize) -> Value {
+    let behind_space = |from: usize| {
         let rest = text.get(from..).unwrap_or_default();
-        let is_space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
-        from + rest.iter().take_while(|byte| is_space(byte)).count()
+        let is_space = |byte: &&u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+        from + rest.iter().take_while(is_space).count()
     };
-    let colon = skip_space(key_end);
-    match text.get(colon) {
-        None => return Value::Unknown,
-        Some(b':') => {}
+    let colon = behind_space(key_end);
+    let value = match text.get(colon) {
+        Some(b':') => behind_space(colon + 1),
         Some(_) => return Value::None,
+        None => colon,
+    };
+    if value - start > MAX_DISTANCE {
+        return Value::None;
     }
-    let value = skip_space(colon + 1);
     match text.get(value..) {
         None | Some([]) => Value::Unknown,
-        Some(begun) if begun.len() < 4 && b"null".starts_with(begun) => Value::Unknown,
+        Some(begun) if begun.len() < NULL.len() && NULL.starts_with(begun) => Value::Unknown,
         Some([b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n', ..]) => Value::At(value),
         Some(_) => Value::None,
     }

@@ -5,8 +5,9 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    AdapterMove, Asked, Asker, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
+    Quota, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
+    WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 

@@ -435,7 +435,7 @@ fn a_continuation_has_the_salt_of_the_engine() {
     ask.engine_salt = Some("4:acme:sk".to_owned());
     let mut so_far = SoFar::new(&ask, &body, 1 << 10);
     let resumed = so_far.resume(&Elsewhere::default()).unwrap();
-    let sent: serde_json::Value = serde_json::from_slice(&resumed.sent).unwrap();
+    let sent: Value = serde_json::from_slice(&resumed.sent).unwrap();
     assert_eq!(sent["cache_salt"], "4:acme:sk");
     assert!(sent.get("extra_key").is_none(), "{sent}");
     assert_eq!(resumed.ask.salt(), Some("4:acme:sk"));
