@@ -54,8 +54,8 @@ pub mod worker;
 pub use adapters::AdapterLimits;
 pub use address_rules::{AddressDenied, AddressRules, LoopbackUse};
 pub use choices::{
-    AdapterMethod, AdapterMode, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault, KvConnector,
-    KvLoadFailure, LogFormat, LogLevel, MockDialect, Switch, role_name,
+    AdapterMethod, AdapterMode, CacheIsolation, CacheView, CheckWorkers, DisaggWhen, EngineFields, EventFormat,
+    HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, Switch, role_name,
 };
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
 pub use disagg::{BadTopology, Disagg, TopologyRule};

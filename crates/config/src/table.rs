@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
-    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheIsolation, CacheView, CheckWorkers, DisaggWhen, EngineFields,
+    EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -387,6 +387,13 @@ knobs! {
 
     /// Whether clients may come from other machines without keys: for gateways behind something that asks for them.
     ServeOpen = "serve.open", "off", Kind::Choice(Switch::CHOICES);
+
+    /// What is done with fields of clients that belong to engines: `kv_transfer_params`, `bootstrap_host`, `vllm_xargs.kv_transfer_params` and
+    /// others that name hosts, blocks and ranks. Unless `allow`, they are also removed from answers.
+    ServeEngineFields = "serve.engine-fields", "auto", Kind::Choice(EngineFields::CHOICES);
+
+    /// Whose cached prefixes a request with an API key can use. The `cache_salt` of a client is prefixed with its tenant in any case.
+    ServeCacheIsolation = "serve.cache-isolation", "salt", Kind::Choice(CacheIsolation::CHOICES);
 
     /// What operators must send as `Authorization: Bearer`. Needed unless `serve.admin` is on the loopback interface.
     ServeAdminToken = "serve.admin-token", "none", Kind::Secret;

@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::exporter::Exporter;
 use crate::handing;
 use crate::headers;
+use crate::isolation;
 use crate::kept::{self, Kept};
 use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
@@ -102,8 +103,8 @@ impl Gateway {
         })
     }
 
-    /// The answer to one request. Every request gets one.
-    pub(crate) async fn answer(
+    /// The answer to one request, without the id that its client gave it.
+    pub(crate) async fn answer_request(
         self: &Arc<Self>,
         pool: &Arc<Pool>,
         mut request: Request<Incoming>,
@@ -211,7 +212,7 @@ impl Gateway {
     }
 
     /// What a request asks, and what its client wants besides.
-    fn understand(&self, arrived: &Arrived) -> Result<(Ask, Hints), Refuse> {
+    fn understand(&self, arrived: &mut Arrived) -> Result<(Ask, Hints), Refuse> {
         let limits = Limits {
             bytes: arrived.body.len().max(1),
             ..Limits::default()
@@ -234,15 +235,22 @@ impl Gateway {
         if let Some(key) = &arrived.key {
             key.overrule(&mut hints);
         }
+        isolation::check_pin(&hints, arrived.key.as_deref())?;
+        self.isolate(arrived, &mut ask, &hints)?;
         if let Some(previous) = &ask.previous_response {
             self.may_see(previous, arrived.key.as_deref())?;
         }
         Ok((ask, hints))
     }
 
-    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived, owner: BodyOwner) -> Result<Answered, Refuse> {
+    async fn serve(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut arrived: Arrived,
+        owner: BodyOwner,
+    ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
-        let (ask, hints) = self.understand(&arrived)?;
+        let (ask, hints) = self.understand(&mut arrived)?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -335,7 +343,7 @@ impl Gateway {
             }
             Err(NoAnswer::Said(head, body)) => {
                 close(account, RequestEnd::Failed, head.status.as_u16());
-                let mut response = Response::new(Reply::whole(body));
+                let mut response = Response::new(Reply::whole(self.filtered(&head.headers, body)));
                 *response.status_mut() = head.status;
                 *response.headers_mut() = headers::to_client(&head.headers);
                 name(response.headers_mut(), &record);
@@ -433,6 +441,7 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);
+    let body = trip.way.gateway.filtered(&head.headers, body);
     let end = if head.status.is_client_error() {
         RequestEnd::Wrong
     } else {

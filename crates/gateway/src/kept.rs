@@ -157,7 +157,7 @@ impl Gateway {
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;
             let body = line.whole(most).await.map_err(|error| failed(error.to_string()))?;
             pool.put_back(worker.id, line);
-            let mut answer = Response::new(Reply::whole(body));
+            let mut answer = Response::new(Reply::whole(self.filtered(&head.headers, body)));
             *answer.status_mut() = head.status;
             *answer.headers_mut() = headers::to_client(&head.headers);
             answer.headers_mut().insert(headers::REQUEST_ID, id_header(id));

@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use homing_discovery::{FoundBy, Outcome};
 use homing_domain::WorkerId;
-use homing_protocol::{Elsewhere, Problem};
+use homing_protocol::{AnswerFilter, Elsewhere, Problem};
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
@@ -114,6 +114,8 @@ enum Reading {
 pub(crate) struct Relay {
     from: From,
     reading: Reading,
+    /// What takes fields of engines out of it.
+    filter: Option<AnswerFilter>,
     /// While a worker answers, nobody else needs it.
     trip: Option<Box<Trip>>,
     account: Option<Account>,
@@ -149,6 +151,7 @@ impl Relay {
         let mut relay = Self {
             from: From::Nobody,
             reading,
+            filter: None,
             trip: Some(trip),
             account: Some(account),
             worker: None,
@@ -167,8 +170,10 @@ impl Relay {
     }
 
     fn take_over(&mut self, answer: Answer) {
-        let Answer { mut flight, body, .. } = answer;
+        let Answer { mut flight, head, body } = answer;
         self.worker = Some(flight.worker.id);
+        let gateway = self.trip.as_ref().map(|trip| &trip.way.gateway);
+        self.filter = gateway.and_then(|gateway| gateway.answer_filter(&head.headers));
         flight.begin_stream();
         // Only a stream of events can go on elsewhere.
         let watch = flight.watch().filter(|_| matches!(self.reading, Reading::Events(_)));
@@ -313,6 +318,13 @@ impl Relay {
 
     /// A piece of the answer came.
     fn piece(&mut self, piece: Bytes) {
+        let piece = match &mut self.filter {
+            Some(filter) => filter.piece(piece),
+            None => piece,
+        };
+        if piece.is_empty() {
+            return;
+        }
         let Reading::Events(events) = &mut self.reading else {
             self.ready.push_back(piece);
             return;
@@ -364,6 +376,10 @@ impl Relay {
 
     /// The worker has nothing more to say.
     fn ended(&mut self) {
+        let rest = self.filter.as_mut().map(AnswerFilter::rest).unwrap_or_default();
+        if matches!(self.reading, Reading::Opaque) && !rest.is_empty() {
+            self.ready.push_back(rest);
+        }
         let complete = match &self.reading {
             Reading::Opaque => true,
             Reading::Events(events) => events.done || events.finished,

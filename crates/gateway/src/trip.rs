@@ -154,6 +154,8 @@ impl Trip {
         self.question.phase = Phase::Prefill;
         self.question.id = RequestId::new(format!("{}/one", self.question.id.as_str()).as_str());
         self.question.wanted.pinned = Some(Pin { worker, dp: None });
+        // The rank was one of the worker that was to answer.
+        self.question.wanted.dp = None;
     }
 
     fn nowhere(&self, failed: Option<Failed>, turned: &Turned) -> NoAnswer {

@@ -22,8 +22,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use homing_config::security::DoorLimits;
 use crate::ChunkScanner;
+use homing_config::security::DoorLimits;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Method, header};

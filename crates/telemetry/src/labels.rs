@@ -328,6 +328,16 @@ label!(
 );
 
 label!(
+    /// What was done with fields of the engine in a request of a client.
+    FieldAction = "action" {
+        /// The request was refused.
+        Refused = "refused",
+        /// They were removed.
+        Stripped = "stripped",
+    }
+);
+
+label!(
     /// How the tokens of a prompt are known.
     TokenSource = "source" {
         /// The request has them.
@@ -418,6 +428,7 @@ mod tests {
         check(&BodyRefusal::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
+        check(&FieldAction::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

@@ -5,9 +5,9 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, BodyRefusal, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
-    Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
+    TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -277,6 +277,8 @@ metrics! {
         unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
         /// Requests that were refused because a key or a tenant had used what it may.
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
+        /// Requests with fields that belong to engines, by what was done with them.
+        engine_fields: PerLabel<FieldAction, Counter> = "homing_gateway_engine_field_requests_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.

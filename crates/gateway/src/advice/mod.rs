@@ -37,6 +37,7 @@ use crate::booked::Booked;
 use crate::case::{self, Case};
 use crate::flight::Flight;
 use crate::gateway::Gateway;
+use crate::isolation::BodyEdits;
 use crate::keyring::Tab;
 use crate::lane::Lane;
 use crate::outward::ClientKey;
@@ -163,6 +164,8 @@ struct Understood {
     counted: Option<u32>,
     feature: Feature,
     lease: Duration,
+    /// What the caller must do to the body that it sends.
+    edits: BodyEdits,
 }
 
 impl Advice {
@@ -189,12 +192,13 @@ impl Advice {
         if self.gateway.ending.load(Relaxed) {
             return Err(Refuse::unavailable("this router ends"));
         }
-        let asked = Asked::read(id, self.for_workers(headers), body)?;
+        let mut asked = Asked::read(id, self.for_workers(headers), body)?;
+        let edits = asked.isolate(&self.gateway)?;
         if self.leases.is_full() {
             return Err(Refuse::unavailable("too many requests are not ended yet"));
         }
         let began = asked.arrived.began;
-        let understood = self.understand(&asked).await?;
+        let understood = self.understand(&asked, edits).await?;
         if asked.book == Switch::On {
             let (worker, booked) = self.seat(&understood).await?;
             return self.begin(understood, &worker, booked, began);
@@ -224,7 +228,7 @@ impl Advice {
     }
 
     /// What is known of a prompt.
-    async fn understand(&self, asked: &Asked) -> Result<Understood, Refuse> {
+    async fn understand(&self, asked: &Asked, edits: BodyEdits) -> Result<Understood, Refuse> {
         let gateway = &self.gateway;
         let table = gateway.table.load_full();
         let (case, known) = self.case(asked, &table).await?;
@@ -241,6 +245,7 @@ impl Advice {
             record,
             entry,
             lease: asked.lease.map_or(most, |lease| lease.min(most)),
+            edits,
         })
     }
 
@@ -397,6 +402,7 @@ fn described(understood: &Understood, worker: &Worker, decision: &Decision, cach
         "block_size": understood.lane.subject.block_size.get(),
         "tokens_from": record.tokens_from,
         "unknown": record.unknown,
+        "body_edits": { "remove": understood.edits.remove, "cache_salt": understood.edits.cache_salt },
         "decision": reasons,
     })
 }

@@ -36,6 +36,12 @@ const BODY: &[&str] = &[
     "\"tools\"",
     "\"content\"",
     "{\"type\":\"image_url\"}",
+    "\"kv_transfer_params\":",
+    "\"bootstrap_\\ud800\":",
+    "\"vllm_xargs\":{",
+    "\"extra_body\":[{",
+    "\"nvext\"",
+    "\"priority\":1,",
 ];
 
 /// Pieces of streams.
@@ -59,6 +65,14 @@ const STREAM: &[&str] = &[
     "\u{feff}",
     "{",
     "\"",
+    "\"kv_transfer_params\":",
+    "{\"remote_host\":\"h}\"}",
+    "_params\"",
+    "--x",
+    "content-disposition: form-data; name=",
+    "\"priority\"",
+    "\r\n\r\n",
+    "\r\n--x--",
     "{\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n",
 ];
 

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod idle;
+mod isolation;
 mod keys;
 mod operators;
 mod pki;

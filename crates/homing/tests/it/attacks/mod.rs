@@ -7,17 +7,19 @@
 
 mod answers;
 mod bodies;
+mod engine_fields;
 mod event_payloads;
 mod flood;
 mod hangs;
 mod harness;
+mod headers;
 mod heads;
+mod index_agent;
 mod inputs;
+mod listeners;
+mod memory;
 mod probes;
 mod publisher;
 mod registration;
 mod reload;
 mod sockets;
-mod index_agent;
-mod listeners;
-mod memory;
