@@ -46,6 +46,7 @@ mod models;
 mod operators;
 mod outward;
 mod pool;
+mod progress;
 mod reading;
 mod record;
 mod refusal;

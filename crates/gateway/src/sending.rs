@@ -122,7 +122,7 @@ impl Sending {
             Admission::Yes(pass) => pass,
             Admission::No => return failed(TryFailure::Closed, "is not to be asked now", None),
         };
-        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, rank, pass);
         flight.count(self.counted, self.feature);
         let request = || self.request(worker, rank.dp.0);
         let first_token = self.gateway.config.load().serve.times.first_token;

@@ -10,7 +10,9 @@ use arc_swap::ArcSwap;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{
+    Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
+};
 use homing_domain::KeyHasher;
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
@@ -29,6 +31,7 @@ use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
 use crate::operators::{self, Operators};
 use crate::outward::Outward;
+use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
@@ -54,6 +57,7 @@ pub struct Service {
     advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    stalls: JoinHandle<()>,
     renewing: JoinHandle<()>,
     _roster: Roster,
 }
@@ -114,6 +118,8 @@ impl Service {
             key: worker_key,
         };
         let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
+        let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -159,6 +165,7 @@ impl Service {
             advice,
             steward,
             reload,
+            stalls,
             renewing,
             _roster: roster,
         })
@@ -225,6 +232,7 @@ impl Service {
             .flat_map(|advice| &advice.tasks)
             .for_each(JoinHandle::abort);
         self.steward.abort();
+        self.stalls.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
     }

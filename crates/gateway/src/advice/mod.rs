@@ -293,7 +293,9 @@ impl Advice {
         let this = Try::new(worker, crate::record::Leg::Whole, &booked, began);
         timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
         understood.record.told().tries.push(this);
-        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), pass);
+        // Its tokens pass by here: a worker's silence towards proxies says nothing.
+        let rank = booked.rank();
+        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), rank, pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();
         let running = Running {

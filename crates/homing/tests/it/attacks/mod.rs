@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod hangs;
+mod flood;
 mod answers;
 mod bodies;
 mod event_payloads;
