@@ -225,4 +225,12 @@ mod tests {
             assert!(splitter.rest().is_empty());
         }
     }
+
+    #[test]
+    fn a_message_does_not_grow_with_what_it_repeats() {
+        let long = Problem::new(404, "x".repeat(1 << 20));
+        assert!(long.message.len() < MAX_MESSAGE_BYTES + 20, "{}", long.message.len());
+        assert!(long.message.ends_with("... (1048576 bytes)"), "{}", long.message);
+        assert_eq!(Problem::new(404, "short").message, "short");
+    }
 }

@@ -686,7 +686,9 @@ fn a_head_is_read_in_one_way_or_refused_in_words() {
     let mut gateway = Process::serve(&[&engine.url()], &["--header-timeout", "2s"]);
     let address = gateway.wait_ready().address();
     check_all(&cases, |case| check(&address, case));
-    let requests = engine.requests();
+    let mut requests = engine.requests();
+    // The gateway asks for the tokens of prompts.
+    requests.retain(|request| request.target != "/tokenize");
     let strange: Vec<String> = requests.iter().filter_map(strange).collect();
     assert!(strange.is_empty(), "{strange:#?}");
     for (number, case) in cases.iter().enumerate() {

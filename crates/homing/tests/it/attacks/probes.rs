@@ -10,7 +10,7 @@ fn probes_are_answered_without_a_token_and_without_detail() {
     let gateway = Process::serve(&[&engine.url()], &["--admin-token", TOKEN]);
     gateway.wait_ready();
     let operators = gateway.operators();
-    for path in ["/health", "/live", "/ready", "/health/live", "/health/ready"] {
+    for path in ["/health/live", "/health/ready", "/health", "/live", "/ready"] {
         let response = get(&operators, path, &[]);
         assert_eq!((response.status, response.text().as_str()), (200, "ok\n"), "{path}");
     }
@@ -35,7 +35,7 @@ fn probes_are_answered_without_a_token_and_without_detail() {
 fn why_a_gateway_is_not_ready_is_told_with_the_token_only() {
     let gateway = Process::serve(&[], &["--admin-token", TOKEN]);
     let operators = gateway.operators();
-    for path in ["/ready", "/health/ready"] {
+    for path in ["/health/ready", "/ready"] {
         let response = get(&operators, path, &[]);
         assert_eq!(
             (response.status, response.text().as_str()),
