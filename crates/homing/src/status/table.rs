@@ -212,7 +212,11 @@ fn findings(worker: &Value, style: Style, out: &mut String) {
     }
     if let (Some(state), Some(reason)) = (worker["stall"]["state"].as_str(), worker["stall"]["reason"].as_str()) {
         let for_ms = number(&worker["stall"]["for_ms"]);
-        let _ = writeln!(out, "\n{}", style.red(&format!("{url}: {state} for {:.1} s: {reason}", for_ms / 1e3)));
+        let _ = writeln!(
+            out,
+            "\n{}",
+            style.red(&format!("{url}: {state} for {:.1} s: {reason}", for_ms / 1e3))
+        );
     }
     if let Some(diagnosis) = worker["diagnosis"].as_str() {
         let _ = writeln!(out, "\n{diagnosis}");

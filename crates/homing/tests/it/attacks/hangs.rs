@@ -19,9 +19,23 @@ struct Fleet {
 impl Fleet {
     fn start(more: &[&str]) -> Self {
         let engines: Vec<Process> = (0..2).map(|_| Process::mock(&[])).collect();
-        let urls: Vec<String> = engines.iter().map(|engine| format!("http://{}", engine.address())).collect();
-        let workers: Vec<&str> = urls.iter().map(String::as_str).collect();
-        let gateway = Process::serve(&workers, &[&["--policy", "round-robin"], more].concat());
+        let urls: Vec<String> = engines
+            .iter()
+            .map(|engine| format!("http://{}", engine.address()))
+            .collect();
+        let mut arguments = vec![
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--policy",
+            "round-robin",
+        ];
+        for url in &urls {
+            arguments.extend(["--worker", url]);
+        }
+        let gateway = Process::start(&[&arguments, more].concat());
         gateway.wait_ready();
         let fleet = Self { engines, gateway };
         wait_until("both workers take requests", || fleet.workers().len() == 2);
@@ -43,7 +57,10 @@ impl Fleet {
     fn health(&self, engine: usize) -> String {
         let url = self.url(engine);
         let workers = self.workers();
-        let worker = workers.iter().find(|worker| worker["url"] == *url).expect("it is known");
+        let worker = workers
+            .iter()
+            .find(|worker| worker["url"] == *url)
+            .expect("it is known");
         worker["health"].as_str().unwrap_or_default().to_owned()
     }
 
@@ -71,17 +88,28 @@ impl Fleet {
         let path = format!("/admin/decisions?limit={newest}");
         let told = get(&self.gateway.operators(), &path, &[]).json();
         let decisions = told["decisions"].as_array().cloned().unwrap_or_default();
-        let tries = decisions.iter().flat_map(|decision| decision["tries"].as_array().cloned().unwrap_or_default());
-        tries.map(|this| this["worker"].as_str().unwrap_or_default().to_owned()).collect()
+        let tries = decisions
+            .iter()
+            .flat_map(|decision| decision["tries"].as_array().cloned().unwrap_or_default());
+        tries
+            .map(|this| this["worker"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 
     fn check_hang(&self, hangs: usize) {
         let answers: Vec<Option<u16>> = std::thread::scope(|scope| {
             let asked = (0..12).map(|number| scope.spawn(move || self.ask(100 + number, number % 2 == 0)));
             let asked: Vec<_> = asked.collect();
-            asked.into_iter().map(|asked| Some(asked.join().unwrap()?.status)).collect()
+            asked
+                .into_iter()
+                .map(|asked| Some(asked.join().unwrap()?.status))
+                .collect()
         });
-        assert_eq!(answers, vec![Some(200); 12], "requests that waited are answered elsewhere");
+        assert_eq!(
+            answers,
+            vec![Some(200); 12],
+            "requests that waited are answered elsewhere"
+        );
         for number in 0..20 {
             let answer = self.ask(200 + number, number % 2 == 0).expect("it is answered");
             assert_eq!(answer.status, 200, "{}", answer.text());
@@ -104,7 +132,7 @@ impl Fleet {
 
 #[test]
 fn a_stopped_process_gets_no_new_request_and_what_waits_there_is_answered_elsewhere() {
-    let fleet = Fleet::start(&[]);
+    let fleet = Fleet::start(&["--health-interval", "200ms"]);
     fleet.engines[0].signal("-STOP");
     fleet.check_hang(0);
     fleet.engines[0].signal("-CONT");
@@ -113,7 +141,7 @@ fn a_stopped_process_gets_no_new_request_and_what_waits_there_is_answered_elsewh
 
 #[test]
 fn an_engine_core_that_stops_behind_an_api_server_that_answers_is_found() {
-    let fleet = Fleet::start(&[]);
+    let fleet = Fleet::start(&["--health-interval", "200ms"]);
     let engine = fleet.engines[1].address();
     let set = |stall: bool| {
         let told = post_json(&engine, "/mock/faults", &[], &json!({ "stall": stall }));
@@ -129,11 +157,22 @@ fn an_engine_core_that_stops_behind_an_api_server_that_answers_is_found() {
 #[test]
 fn a_request_pinned_to_a_worker_that_is_down_is_told_so_while_it_is_tried_again() {
     // Only requests find that it is gone, and it is tried again after a moment.
-    let mut fleet = Fleet::start(&["--health-interval", "1h", "--health-backoff", "100ms", "--health-backoff-most", "100ms"]);
+    let mut fleet = Fleet::start(&[
+        "--health-interval",
+        "1h",
+        "--health-backoff",
+        "100ms",
+        "--health-backoff-most",
+        "100ms",
+    ]);
     let name = fleet.url(0);
     fleet.engines[0].kill();
     let body = json!({ "model": "tiny", "prompt": [1, 2, 3], "max_tokens": 1 });
-    let ask = |fleet: &Fleet| fleet.send(&body, &[("x-homing-worker", &name)]).expect("it is answered");
+    let ask = |fleet: &Fleet| {
+        fleet
+            .send(&body, &[("x-homing-worker", &name)])
+            .expect("it is answered")
+    };
     wait_until("it is known to be down", || {
         ask(&fleet);
         fleet.health(0) == "down"
