@@ -100,8 +100,8 @@ knobs! {
     /// Within which time a view must have been verified, by an event, a heartbeat or a question, to be called live.
     FeedVerifyWithin = "feed.verify-within", "5s", Kind::Time(100..=10 * MINUTE);
 
-    /// How many batches of a rank are kept while it is being repaired. When they are more, the newest are dropped and
-    /// asked for afterwards.
+    /// How many batches of a rank are kept while it is being repaired, and how many may be between its source and its view at any time. When
+    /// they are more, the source is not read until there is room.
     FeedBufferBatches = "feed.buffer-batches", "1024", Kind::Count(Unit::Batches, 16..=1 << 20);
 
     /// How many blocks those batches may have in all. When they are more, the newest batches are dropped and asked for
@@ -143,9 +143,12 @@ knobs! {
     /// How many threads decode and hash events. All events of a rank go through the same one.
     EventsThreads = "events.threads", "2", Kind::Count(Unit::Threads, 1..=64);
 
-    /// How many batches may wait in a lane between two steps. When it is full, batches are dropped, and their ranks are
-    /// stale until they are repaired.
+    /// Batches that may wait for each thread that decodes. When they are more, sources are not read until there is room.
     EventsLaneBatches = "events.lane-batches", "4096", Kind::Count(Unit::Batches, 16..=1 << 20);
+
+    /// Size of the undecoded batches that may be between the sockets of each decoding thread and the index. When they are more, sources
+    /// are not read until there is room. A larger message waits until it is alone.
+    EventsLaneBytes = "events.lane-bytes", "64MiB", Kind::Size(64 << 10..=16 << 30);
 
     /// How long it may take to connect to a source of events before it is tried anew.
     EventsConnectTimeout = "events.connect-timeout", "5s", Kind::Time(100..=MINUTE);

@@ -11,8 +11,8 @@ use axum::{Json, Router};
 use homing_config::CacheView;
 use homing_discovery::{StallState, State as Health};
 use homing_doctor::Severity;
-use homing_domain::{BlockSize, RankId};
 use homing_profile::Time;
+use homing_domain::{BlockSize, RankId, excerpt};
 use homing_telemetry::FoundSeverity;
 use homing_wire::Dialect;
 use serde::Deserialize;
@@ -265,7 +265,7 @@ async fn undrain(State(gateway): State<Arc<Gateway>>, Query(named): Query<Named>
 fn set_draining(gateway: &Gateway, name: &str, draining: bool) -> Response {
     let table = gateway.table.load();
     let Some(worker) = table.worker(name) else {
-        let message = format!("there is no worker `{name}`");
+        let message = format!("there is no worker `{}`", excerpt(name));
         return (StatusCode::NOT_FOUND, Json(json!({ "error": { "message": message } }))).into_response();
     };
     worker.set_draining(draining);

@@ -1,7 +1,7 @@
 //! The listener of operators: who may ask, and how they are answered.
 //!
-//! Whoever knows the token of operators may ask for everything; whoever knows that of workers may register one. `/health`, `/live` and
-//! `/ready` are for anybody.
+//! Whoever knows the token of operators may ask for everything; whoever knows that of workers may register one. Probes are for anybody,
+//! who is told yes or no and nothing more.
 //!
 //! **Invariant:** nobody registers a worker who does not know a token, not even on the loopback interface.
 //!
@@ -43,6 +43,20 @@ pub(crate) struct Tokens {
     pub(crate) workers: ArcSwapOption<SecretText>,
 }
 
+/// How much a request is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Full,
+    /// Yes or no.
+    Probe,
+}
+
+/// Whether a request is a probe, as orchestrators send them.
+fn is_probe(method: &Method, path: &str) -> bool {
+    const PROBES: [&str; 5] = ["/health", "/live", "/ready", "/health/live", "/health/ready"];
+    (method == Method::GET || method == Method::HEAD) && PROBES.contains(&path)
+}
+
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denied {
@@ -52,10 +66,7 @@ enum Denied {
 }
 
 impl Tokens {
-    fn allow(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
-        if method == Method::GET && matches!(path, "/health" | "/live" | "/ready") {
-            return Ok(());
-        }
+    fn allow(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Access, Denied> {
         let said = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| bearer(value.as_bytes()));
@@ -65,16 +76,20 @@ impl Tokens {
             known.is_some_and(|(token, said)| token.is(said))
         };
         if knows(&operators) {
-            return Ok(());
+            return Ok(Access::Full);
+        }
+        if is_probe(method, path) {
+            let is_open = operators.is_none() && !is_foreign(headers);
+            return Ok(if is_open { Access::Full } else { Access::Probe });
         }
         let registers = path.starts_with(WORKERS) && method != Method::GET;
         match (registers, operators.is_some(), workers.is_some()) {
-            (true, _, true) if knows(&workers) => Ok(()),
+            (true, _, true) if knows(&workers) => Ok(Access::Full),
             (true, false, false) => Err(Denied::NoRegistration),
             (true, _, _) => Err(Denied::Unknown(Asker::Worker)),
             (false, true, _) => Err(Denied::Unknown(Asker::Operator)),
             (false, false, _) if is_foreign(headers) => Err(Denied::Elsewhere),
-            (false, false, _) => Ok(()),
+            (false, false, _) => Ok(Access::Full),
         }
     }
 }
@@ -164,10 +179,16 @@ impl Operators {
             .tokens
             .allow(request.method(), request.uri().path(), request.headers())
         {
-            Ok(()) => match TowerToHyperService::new(self.routes).call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            Ok(access) => {
+                let response = match TowerToHyperService::new(self.routes).call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                };
+                match access {
+                    Access::Full => response,
+                    Access::Probe => without_detail(&response),
+                }
+            }
             Err(denied) => self.deny(denied),
         }
     }
@@ -198,6 +219,33 @@ impl Operators {
         }
         response
     }
+}
+
+/// The answer where there is nothing.
+pub(crate) async fn unknown_path() -> Response<Body> {
+    said(
+        404,
+        "there is nothing at this path: see the page on operating for what operators can ask",
+    )
+}
+
+/// The answer to another method than a path has.
+pub(crate) async fn unknown_method() -> Response<Body> {
+    said(405, "this path is asked with another method")
+}
+
+/// The answer to a probe of which only the status is told.
+fn without_detail(response: &Response<Body>) -> Response<Body> {
+    let text = if response.status().is_success() {
+        "ok\n"
+    } else {
+        "not ready\n"
+    };
+    let mut short = Response::new(Body::from(text));
+    *short.status_mut() = response.status();
+    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    short.headers_mut().insert(header::CONTENT_TYPE, kind);
+    short
 }
 
 fn said(status: u16, message: &str) -> Response<Body> {
@@ -239,24 +287,31 @@ mod tests {
         let (none, both) = (tokens(false, false), tokens(true, true));
         let put = "PUT /admin/workers/a";
         for (tokens, request, said, expected) in [
-            (&none, "GET /metrics", None, Ok(())),
-            (&none, "POST /admin/drain", None, Ok(())),
+            (&none, "GET /metrics", None, Ok(Access::Full)),
+            (&none, "POST /admin/drain", None, Ok(Access::Full)),
             (&none, put, None, Err(Denied::NoRegistration)),
             (&none, put, Some(w), Err(Denied::NoRegistration)),
-            (&both, "GET /live", None, Ok(())),
+            (&both, "GET /live", None, Ok(Access::Probe)),
+            (&both, "GET /health/ready", None, Ok(Access::Probe)),
+            (&both, "HEAD /health/live", None, Ok(Access::Probe)),
+            (&both, "GET /health/ready", Some(w), Ok(Access::Probe)),
+            (&both, "GET /health/ready", Some(o), Ok(Access::Full)),
+            (&none, "GET /ready", None, Ok(Access::Full)),
+            (&both, "GET /health/", None, Err(Denied::Unknown(Operator))),
+            (&both, "GET /health/live/x", None, Err(Denied::Unknown(Operator))),
             (&both, "POST /live", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", Some(w), Err(Denied::Unknown(Operator))),
-            (&both, "GET /metrics", Some(o), Ok(())),
+            (&both, "GET /metrics", Some(o), Ok(Access::Full)),
             (&both, put, None, Err(Denied::Unknown(Worker))),
-            (&both, put, Some(w), Ok(())),
-            (&both, put, Some(o), Ok(())),
-            (&both, "DELETE /admin/workers/a", Some(w), Ok(())),
+            (&both, put, Some(w), Ok(Access::Full)),
+            (&both, put, Some(o), Ok(Access::Full)),
+            (&both, "DELETE /admin/workers/a", Some(w), Ok(Access::Full)),
             (&both, "GET /admin/workers/a", Some(w), Err(Denied::Unknown(Operator))),
-            (&tokens(false, true), put, Some(w), Ok(())),
+            (&tokens(false, true), put, Some(w), Ok(Access::Full)),
             (&tokens(false, true), put, Some(o), Err(Denied::Unknown(Worker))),
-            (&tokens(false, true), "GET /metrics", None, Ok(())),
-            (&tokens(true, false), put, Some(o), Ok(())),
+            (&tokens(false, true), "GET /metrics", None, Ok(Access::Full)),
+            (&tokens(true, false), put, Some(o), Ok(Access::Full)),
             (&tokens(true, false), put, Some(w), Err(Denied::Unknown(Worker))),
         ] {
             let headers: Vec<(&str, &str)> = said.into_iter().collect();

@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
-use crate::operators::Operators;
+use crate::operators::{self, Operators};
 use crate::outward::Outward;
 use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
@@ -142,7 +142,9 @@ impl Service {
         let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
-            .merge(registrations.router());
+            .merge(registrations.router())
+            .fallback(operators::unknown_path)
+            .method_not_allowed_fallback(operators::unknown_method);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),

@@ -178,6 +178,7 @@ pub fn lanes_config(config: &Config) -> LanesConfig {
     LanesConfig {
         threads: config.events.threads as usize,
         bound: config.events.lane_batches as usize,
+        bytes: config.events.lane_bytes,
     }
 }
 

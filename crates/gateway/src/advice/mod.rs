@@ -24,7 +24,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens, excerpt};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
@@ -328,7 +328,7 @@ impl Advice {
         if let Some(name) = &book.worker {
             let table = self.gateway.table.load();
             let worker = table.worker(name);
-            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))?;
+            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))?;
             rank = RankId {
                 worker: worker.id,
                 dp: DpRank(book.rank.unwrap_or(0)),

@@ -6,4 +6,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod hangs;
+mod flood;
+mod answers;
+mod bodies;
+mod event_payloads;
 mod harness;
+mod heads;
+mod inputs;
+mod probes;
+mod publisher;
