@@ -5,11 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod hangs;
-mod flood;
 mod answers;
 mod bodies;
 mod event_payloads;
+mod flood;
+mod hangs;
 mod harness;
 mod heads;
 mod inputs;
