@@ -161,6 +161,8 @@ pub struct Events {
     pub threads: u32,
     /// Batches that may wait in a lane.
     pub lane_batches: u32,
+    /// Bytes of batches between the sockets of a lane and the index.
+    pub lane_bytes: u64,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How often a quiet connection is tested.
@@ -252,6 +254,7 @@ impl Config {
             events: Events {
                 threads: of.small(KnobId::EventsThreads),
                 lane_batches: of.small(KnobId::EventsLaneBatches),
+                lane_bytes: of.size(KnobId::EventsLaneBytes),
                 connect_timeout: of.time(KnobId::EventsConnectTimeout),
                 heartbeat: of.time(KnobId::EventsHeartbeat),
                 max_message_bytes: of.size(KnobId::EventsMaxMessage),

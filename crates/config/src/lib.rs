@@ -60,7 +60,7 @@ pub use choices::{
 pub use config::{Agent, Approximate, Config, Demo, Events, FeedLimits, IndexLimits, Indexer, Log, Traces};
 pub use disagg::{BadTopology, Disagg, TopologyRule};
 pub use discover::{Discover, DiscoverProblem, Lookup};
-pub use discovery::{Discovery, HealthLimits, Polling, Probing};
+pub use discovery::{Discovery, HealthLimits, Polling, Probing, StallLimits};
 pub use error::{Problem, Rejected};
 pub use knob::{Choice, Kind, Knob, Unit, Value};
 pub use load::{Colour, MAX_FILE_BYTES, Reader, colour, length_of, load, read_bounded, read_text, read_versioned};

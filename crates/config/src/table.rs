@@ -100,8 +100,8 @@ knobs! {
     /// Within which time a view must have been verified, by an event, a heartbeat or a question, to be called live.
     FeedVerifyWithin = "feed.verify-within", "5s", Kind::Time(100..=10 * MINUTE);
 
-    /// How many batches of a rank are kept while it is being repaired. When they are more, the newest are dropped and
-    /// asked for afterwards.
+    /// How many batches of a rank are kept while it is being repaired, and how many may be between its source and its view at any time. When
+    /// they are more, the source is not read until there is room.
     FeedBufferBatches = "feed.buffer-batches", "1024", Kind::Count(Unit::Batches, 16..=1 << 20);
 
     /// How many blocks those batches may have in all. When they are more, the newest batches are dropped and asked for
@@ -143,9 +143,12 @@ knobs! {
     /// How many threads decode and hash events. All events of a rank go through the same one.
     EventsThreads = "events.threads", "2", Kind::Count(Unit::Threads, 1..=64);
 
-    /// How many batches may wait in a lane between two steps. When it is full, batches are dropped, and their ranks are
-    /// stale until they are repaired.
+    /// Batches that may wait for each thread that decodes. When they are more, sources are not read until there is room.
     EventsLaneBatches = "events.lane-batches", "4096", Kind::Count(Unit::Batches, 16..=1 << 20);
+
+    /// Size of the undecoded batches that may be between the sockets of each decoding thread and the index. When they are more, sources
+    /// are not read until there is room. A larger message waits until it is alone.
+    EventsLaneBytes = "events.lane-bytes", "64MiB", Kind::Size(64 << 10..=16 << 30);
 
     /// How long it may take to connect to a source of events before it is tried anew.
     EventsConnectTimeout = "events.connect-timeout", "5s", Kind::Time(100..=MINUTE);
@@ -279,6 +282,24 @@ knobs! {
     /// The largest share of the fleet that is left out because of failing requests. When more of them fail, the fault is
     /// perhaps not theirs.
     HealthMostOut = "health.most-out", "0.5", Kind::Ratio(0.0..=1.0);
+
+    /// Whether workers that hang are found by their silence: no token of any stream, and counters that stand still.
+    HealthStallDetection = "health.stall-detection", "on", Kind::Choice(Switch::CHOICES);
+
+    /// How many times its expected step a worker with running streams may be silent before it is suspected of a stall.
+    HealthStallStepMultiple = "health.stall-step-multiple", "5", Kind::Ratio(1.0..=1000.0);
+
+    /// No worker is suspected of a stall after a shorter silence.
+    HealthStallSuspectAfter = "health.stall-suspect-after", "150ms", Kind::Time(20..=HOUR);
+
+    /// No worker is ejected because of a stall after a shorter silence.
+    HealthStallEjectAfter = "health.stall-eject-after", "800ms", Kind::Time(50..=HOUR);
+
+    /// When a larger share of the workers for the same model looks stalled, none of them is ejected: the cause is perhaps elsewhere.
+    HealthStallPanicThreshold = "health.stall-panic-threshold", "0.5", Kind::Ratio(0.0..=1.0);
+
+    /// Whether running streams leave an ejected worker, too. Otherwise they wait until it goes on, goes down or is silent for too long.
+    HealthStallMigrateStreams = "health.stall-migrate-streams", "off", Kind::Choice(Switch::CHOICES);
 
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
@@ -722,7 +743,8 @@ knobs! {
     /// A fault from the start: requests for answers get status 500.
     MockFaultFail = "mock.fault-fail", "off", Kind::Choice(Switch::CHOICES);
 
-    /// A fault from the start: requests for answers are taken and nothing comes back.
+    /// A fault from the start: the engine core stops. Requests for answers are taken and nothing comes back, streams get no more
+    /// tokens; `/health` and `/metrics` are answered.
     MockFaultStall = "mock.fault-stall", "off", Kind::Choice(Switch::CHOICES);
 
     /// A fault from the start: the connection of an answer is cut after so many tokens; 0: never.

@@ -2,21 +2,16 @@
 //!
 //! **Invariant:** a question ends within its time limit, connecting and reading included, and at most so many bytes are read.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use homing_config::{AddressRules, AddressScope, HttpUrl, LoopbackUse, SecretText};
+use homing_platform::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use homing_platform::{ConnectRules, HttpClient, HttpClientConfig, HttpClientError, StatusCode};
 use homing_telemetry::Asked;
 use homing_tls::Trust;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-
-/// Idle connections are closed before engines close them: uvicorn does it after 5 s.
-const IDLE: Duration = Duration::from_secs(4);
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -87,39 +82,19 @@ pub struct Outward {
 /// Clients for questions to engines: one for each scope that their addresses can have.
 #[derive(Clone, Debug)]
 pub struct ScopedClients {
-    any: Client,
-    registered: Client,
-    registered_locally: Client,
-}
-
-/// Resolves names to addresses that registered workers may have. Addresses that are written as numbers are not resolved: they were judged
-/// when the worker registered.
-struct RuledResolver {
-    rules: Arc<AddressRules>,
-    loopback: LoopbackUse,
+    any: HttpClient,
+    registered: HttpClient,
+    registered_locally: HttpClient,
 }
 
 impl ScopedClients {
     /// The client for workers of this scope.
-    pub fn of(&self, scope: AddressScope) -> &Client {
+    pub fn of(&self, scope: AddressScope) -> &HttpClient {
         match scope.loopback_use() {
             None => &self.any,
             Some(LoopbackUse::Listed) => &self.registered,
             Some(LoopbackUse::Allowed) => &self.registered_locally,
         }
-    }
-}
-
-impl Resolve for RuledResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (rules, loopback) = (self.rules.clone(), self.loopback);
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            for address in &found {
-                rules.check_ip(address.ip(), loopback)?;
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
     }
 }
 
@@ -131,49 +106,41 @@ pub(crate) fn bearer(key: &SecretText) -> Option<HeaderValue> {
 }
 
 impl Outward {
-    /// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
-    /// address, which would be given the key.
-    pub fn client(&self) -> Result<Client, reqwest::Error> {
+    /// A client for questions to engines.
+    pub fn client(&self) -> HttpClient {
         self.client_for(None)
     }
 
     /// The same for each scope that addresses of workers can have.
-    pub fn clients(&self) -> Result<ScopedClients, reqwest::Error> {
-        Ok(ScopedClients {
-            any: self.client_for(None)?,
-            registered: self.client_for(Some(LoopbackUse::Listed))?,
-            registered_locally: self.client_for(Some(LoopbackUse::Allowed))?,
-        })
+    pub fn clients(&self) -> ScopedClients {
+        ScopedClients {
+            any: self.client_for(None),
+            registered: self.client_for(Some(LoopbackUse::Listed)),
+            registered_locally: self.client_for(Some(LoopbackUse::Allowed)),
+        }
     }
 
-    fn client_for(&self, loopback: Option<LoopbackUse>) -> Result<Client, reqwest::Error> {
+    fn client_for(&self, loopback: Option<LoopbackUse>) -> HttpClient {
         let mut headers = HeaderMap::new();
         if let Some(value) = self.key.as_ref().and_then(bearer) {
             headers.insert(AUTHORIZATION, value);
         }
-        let client = Client::builder()
-            .no_proxy()
-            .pool_idle_timeout(IDLE)
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none());
-        let client = match loopback {
-            None => client,
-            Some(loopback) => client.dns_resolver(Arc::new(RuledResolver {
+        HttpClient::new(HttpClientConfig {
+            headers,
+            trust: self.trust.clone(),
+            rules: loopback.map(|loopback| ConnectRules {
                 rules: self.rules.clone(),
                 loopback,
-            })),
-        };
-        match &self.trust {
-            Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
-            None => client.build(),
-        }
+            }),
+            ..HttpClientConfig::default()
+        })
     }
 }
 
 /// One question: below which address, and within which limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a HttpClient,
     pub(crate) url: &'a HttpUrl,
     pub(crate) path: &'a str,
     pub(crate) timeout: Duration,
@@ -200,7 +167,7 @@ impl Question<'_> {
     }
 
     async fn read(&self, mut take: impl FnMut(&[u8])) -> Result<(), AskError> {
-        let unreached = |error: reqwest::Error| AskError::Unreached(cause(&error));
+        let unreached = |error: HttpClientError| AskError::Unreached(error.to_string());
         let url = format!("{}{}", self.url, self.path);
         let mut answer = self.client.get(url).send().await.map_err(unreached)?;
         let (path, status) = (self.path.to_owned(), answer.status());
@@ -217,13 +184,4 @@ impl Question<'_> {
         }
         Ok(())
     }
-}
-
-/// The innermost cause: the ones around it repeat the address.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

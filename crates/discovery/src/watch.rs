@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use homing_config::{AddressScope, Config, HttpUrl};
 use homing_domain::WorkerId;
+use homing_platform::HttpClient;
 use homing_profile::Time;
 use homing_telemetry::{Asked, Metrics};
-use reqwest::Client;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
@@ -124,28 +124,23 @@ impl WatchConfig {
 
 impl Watchers {
     /// What is learnt goes to `to`. While nobody takes it, questions wait.
-    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
+    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
         Self::speaking(&Outward::default(), config, to, metrics)
     }
 
     /// The same, for workers with TLS or an API key.
-    pub fn speaking(
-        outward: &Outward,
-        config: WatchConfig,
-        to: mpsc::Sender<Notice>,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Self, reqwest::Error> {
+    pub fn speaking(outward: &Outward, config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
         let shared = Shared {
-            clients: outward.clients()?,
+            clients: outward.clients(),
             probes: Semaphore::new(PROBES),
             loads: Semaphore::new(config.at_once.min(Semaphore::MAX_PERMITS)),
             metrics: metrics.clone(),
             config,
         };
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
             to,
-        })
+        }
     }
 
     /// Begins to watch: first what it is and how it is, then how busy it is. Must be called within a runtime.
@@ -188,7 +183,7 @@ struct Over;
 
 struct Watching {
     shared: Arc<Shared>,
-    client: Client,
+    client: HttpClient,
     probe: Probe,
     /// What it must show before it is taken for an engine.
     proof: EngineProof,

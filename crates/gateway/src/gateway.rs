@@ -107,6 +107,8 @@ impl Gateway {
                 "/ready" | "/health/ready" => {
                     return match self.not_ready() {
                         None => plain(StatusCode::OK, "ready\n"),
+                        // Who has no key is not told how many workers there are.
+                        Some(_) if self.ring.is_asked() => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
                         Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
                     };
                 }
@@ -181,11 +183,8 @@ impl Gateway {
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str())
-            .to_owned();
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = Endpoint::target(target).into_owned();
         let config = self.config.load();
         let limits = &config.serve;
         let most = usize::try_from(limits.bodies.request).unwrap_or(usize::MAX);
@@ -195,7 +194,12 @@ impl Gateway {
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 return Err(Refuse::wrong(413, format!("the request has more than {most} bytes")));
             }
-            Ok(Err(error)) => return Err(Refuse::wrong(400, format!("the request cannot be read: {error}"))),
+            Ok(Err(error)) => {
+                // The library says that it cannot read; why is said by what it read from.
+                let hyper = error.downcast_ref::<hyper::Error>().and_then(std::error::Error::source);
+                let why = hyper.map_or_else(|| error.to_string(), ToString::to_string);
+                return Err(Refuse::wrong(400, format!("the request cannot be read: {why}")));
+            }
             Err(_) => {
                 let why = format!("the request was not complete after {:?}", limits.times.request);
                 return Err(Refuse::wrong(408, why));

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use homing_domain::{RequestId, WorkerId};
+use homing_domain::{RequestId, WorkerId, excerpt};
 use homing_telemetry::RequestEnd;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -107,7 +107,7 @@ impl Gateway {
         match key {
             Some(key) if self.kept.is_of_another(response, &key.tenant) => Err(Refuse::wrong(
                 404,
-                format!("no worker is known to keep the response `{response}`"),
+                format!("no worker is known to keep the response `{}`", excerpt(response)),
             )),
             _ => Ok(()),
         }
@@ -122,7 +122,10 @@ impl Gateway {
         id: &RequestId,
         key: Option<&Key>,
     ) -> Result<Answered, Refuse> {
-        let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
+        let unknown = || {
+            let message = format!("no worker is known to keep the response `{}`", excerpt(response));
+            Refuse::wrong(404, message)
+        };
         self.may_see(response, key)?;
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
         let worker = self.table.load().workers.get(&worker).cloned().ok_or_else(unknown)?;
@@ -144,7 +147,7 @@ impl Gateway {
         let asking = async {
             // A connection that nobody used yet: it is asked seldom, and a used one may be closed already.
             let mut line = pool
-                .dial(&worker.address)
+                .connect(&worker.address)
                 .await
                 .map_err(|error| failed(error.to_string()))?;
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;

@@ -1,7 +1,7 @@
 //! The listener of operators: who may ask, and how they are answered.
 //!
-//! Whoever knows the token of operators may ask for everything; whoever knows one of workers may register what it allows. `/health`, `/live` and
-//! `/ready` are for anybody.
+//! The token of operators opens everything; a token of workers registers what it allows. Probes need no token and are answered with yes or
+//! no and nothing more.
 //!
 //! **Invariant:** nobody registers a worker who does not know a token, not even on the loopback interface.
 //!
@@ -53,10 +53,18 @@ pub(crate) struct Tokens {
 enum Allowed {
     /// Ask, and order what operators order.
     Anything,
+    /// Learn yes or no from a probe.
+    Probe,
     /// Register workers, as an operator.
     RegisterAny,
     /// Register what this token allows.
     Register(Arc<RegisterToken>),
+}
+
+/// Whether a request is a probe, as orchestrators send them.
+fn is_probe(method: &Method, path: &str) -> bool {
+    const PROBES: [&str; 5] = ["/health", "/live", "/ready", "/health/live", "/health/ready"];
+    (method == Method::GET || method == Method::HEAD) && PROBES.contains(&path)
 }
 
 /// Why a request is not answered.
@@ -77,9 +85,6 @@ impl Tokens {
     }
 
     fn allow(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Allowed, Denied> {
-        if method == Method::GET && matches!(path, "/health" | "/live" | "/ready") {
-            return Ok(Allowed::Anything);
-        }
         let said = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| bearer(value.as_bytes()));
@@ -95,6 +100,10 @@ impl Tokens {
             } else {
                 Allowed::Anything
             });
+        }
+        if is_probe(method, path) {
+            let is_open = operators.is_none() && !is_foreign(headers);
+            return Ok(if is_open { Allowed::Anything } else { Allowed::Probe });
         }
         if registers && let Some(token) = said.and_then(|said| self.registrars.find(said)) {
             return Ok(Allowed::Register(token));
@@ -209,7 +218,7 @@ impl Operators {
                 kind: RegistrarKind::Worker,
                 peer,
             }),
-            Ok(Allowed::Anything) | Err(_) => None,
+            Ok(Allowed::Anything | Allowed::Probe) | Err(_) => None,
         };
         if let Some(registrar) = registrar {
             if let Some(refusal) = self.limit(&registrar) {
@@ -218,10 +227,16 @@ impl Operators {
             request.extensions_mut().insert(registrar);
         }
         match allowed {
-            Ok(_) => match TowerToHyperService::new(self.routes).call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            Ok(allowed) => {
+                let response = match TowerToHyperService::new(self.routes).call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                };
+                match allowed {
+                    Allowed::Probe => without_detail(&response),
+                    Allowed::Anything | Allowed::RegisterAny | Allowed::Register(_) => response,
+                }
+            }
             Err(denied) => self.deny(denied),
         }
     }
@@ -273,6 +288,33 @@ impl Operators {
     }
 }
 
+/// The answer where there is nothing.
+pub(crate) async fn unknown_path() -> Response<Body> {
+    said(
+        404,
+        "there is nothing at this path: see the page on operating for what operators can ask",
+    )
+}
+
+/// The answer to another method than a path has.
+pub(crate) async fn unknown_method() -> Response<Body> {
+    said(405, "this path is asked with another method")
+}
+
+/// The answer to a probe of which only the status is told.
+fn without_detail(response: &Response<Body>) -> Response<Body> {
+    let text = if response.status().is_success() {
+        "ok\n"
+    } else {
+        "not ready\n"
+    };
+    let mut short = Response::new(Body::from(text));
+    *short.status_mut() = response.status();
+    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    short.headers_mut().insert(header::CONTENT_TYPE, kind);
+    short
+}
+
 fn said(status: u16, message: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(json!({ "error": { "message": message } }).to_string()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
@@ -296,14 +338,19 @@ mod tests {
         tokens
     }
 
-    fn allowed(tokens: &Tokens, request: &str, headers: &[(&str, &str)]) -> Result<(), Denied> {
+    fn allowed(tokens: &Tokens, request: &str, headers: &[(&str, &str)]) -> Result<&'static str, Denied> {
         let (method, path) = request.split_once(' ').unwrap();
         let headers = headers.iter().map(|(name, value)| {
             let name: header::HeaderName = name.parse().unwrap();
             (name, value.parse().unwrap())
         });
         let found = tokens.allow(&method.parse().unwrap(), path, &headers.collect());
-        found.map(|_| ())
+        found.map(|allowed| match allowed {
+            Allowed::Anything => "anything",
+            Allowed::Probe => "probe",
+            Allowed::RegisterAny => "register any",
+            Allowed::Register(_) => "register",
+        })
     }
 
     #[test]
@@ -313,24 +360,31 @@ mod tests {
         let (none, both) = (tokens(false, false), tokens(true, true));
         let put = "PUT /admin/workers/a";
         for (tokens, request, said, expected) in [
-            (&none, "GET /metrics", None, Ok(())),
-            (&none, "POST /admin/drain", None, Ok(())),
+            (&none, "GET /metrics", None, Ok("anything")),
+            (&none, "POST /admin/drain", None, Ok("anything")),
             (&none, put, None, Err(Denied::NoRegistration)),
             (&none, put, Some(w), Err(Denied::NoRegistration)),
-            (&both, "GET /live", None, Ok(())),
+            (&both, "GET /live", None, Ok("probe")),
+            (&both, "GET /health/ready", None, Ok("probe")),
+            (&both, "HEAD /health/live", None, Ok("probe")),
+            (&both, "GET /health/ready", Some(w), Ok("probe")),
+            (&both, "GET /health/ready", Some(o), Ok("anything")),
+            (&none, "GET /ready", None, Ok("anything")),
+            (&both, "GET /health/", None, Err(Denied::Unknown(Operator))),
+            (&both, "GET /health/live/x", None, Err(Denied::Unknown(Operator))),
             (&both, "POST /live", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", Some(w), Err(Denied::Unknown(Operator))),
-            (&both, "GET /metrics", Some(o), Ok(())),
+            (&both, "GET /metrics", Some(o), Ok("anything")),
             (&both, put, None, Err(Denied::Unknown(Worker))),
-            (&both, put, Some(w), Ok(())),
-            (&both, put, Some(o), Ok(())),
-            (&both, "DELETE /admin/workers/a", Some(w), Ok(())),
+            (&both, put, Some(w), Ok("register")),
+            (&both, put, Some(o), Ok("register any")),
+            (&both, "DELETE /admin/workers/a", Some(w), Ok("register")),
             (&both, "GET /admin/workers/a", Some(w), Err(Denied::Unknown(Operator))),
-            (&tokens(false, true), put, Some(w), Ok(())),
+            (&tokens(false, true), put, Some(w), Ok("register")),
             (&tokens(false, true), put, Some(o), Err(Denied::Unknown(Worker))),
-            (&tokens(false, true), "GET /metrics", None, Ok(())),
-            (&tokens(true, false), put, Some(o), Ok(())),
+            (&tokens(false, true), "GET /metrics", None, Ok("anything")),
+            (&tokens(true, false), put, Some(o), Ok("register any")),
             (&tokens(true, false), put, Some(w), Err(Denied::Unknown(Worker))),
         ] {
             let headers: Vec<(&str, &str)> = said.into_iter().collect();

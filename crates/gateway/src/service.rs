@@ -9,7 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
-use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{
+    Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
+};
 use homing_domain::KeyHasher;
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
@@ -26,8 +28,9 @@ use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
-use crate::operators::Operators;
+use crate::operators::{self, Operators};
 use crate::outward::Outward;
+use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
@@ -53,6 +56,7 @@ pub struct Service {
     advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    stalls: JoinHandle<()>,
     renewing: JoinHandle<()>,
     _roster: Roster,
 }
@@ -120,7 +124,9 @@ impl Service {
             key: worker_key,
             rules,
         };
-        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
+        let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -143,7 +149,9 @@ impl Service {
         let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
-            .merge(registrations.router());
+            .merge(registrations.router())
+            .fallback(operators::unknown_path)
+            .method_not_allowed_fallback(operators::unknown_method);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),
@@ -164,6 +172,7 @@ impl Service {
             advice,
             steward,
             reload,
+            stalls,
             renewing,
             _roster: roster,
         })
@@ -230,6 +239,7 @@ impl Service {
             .flat_map(|advice| &advice.tasks)
             .for_each(JoinHandle::abort);
         self.steward.abort();
+        self.stalls.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
     }
@@ -354,7 +364,7 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         service: traces.service.clone(),
         queue: traces.queue as usize,
     };
-    Ok(Some(Exporter::start(exporter, metrics.clone())?))
+    Ok(Some(Exporter::start(exporter, metrics.clone())))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.

@@ -93,12 +93,6 @@ pub enum StewardError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-    /// Workers cannot be looked at.
-    #[error(transparent)]
-    Checkup(#[from] homing_doctor::SetupError),
 }
 
 /// What was worked out before.
@@ -121,17 +115,17 @@ pub(crate) struct Begin {
 }
 
 /// How the events of workers are reached that registered themselves. The key of engines is not sent there.
-fn registered_access(spoken: &Outward) -> Result<RegisteredAccess, reqwest::Error> {
+fn registered_access(spoken: &Outward) -> RegisteredAccess {
     let clients = Outward {
         key: None,
         ..spoken.clone()
     }
-    .clients()?;
-    Ok(RegisteredAccess {
+    .clients();
+    RegisteredAccess {
         rules: spoken.rules.clone(),
         remote_client: clients.of(AddressScope::Registered).clone(),
         local_client: clients.of(AddressScope::RegisteredLocally).clone(),
-    })
+    }
 }
 
 impl Steward {
@@ -150,15 +144,15 @@ impl Steward {
             catalogue,
         } = begin;
         let (catalogue, registered) = catalogue.unzip();
-        let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
-        let shelves = ShelfConfig::new(&config, spoken.clients()?, Handle::current(), metrics.clone());
+        let checkup = Checkup::new(&config, prompters.clone(), &spoken);
+        let shelves = ShelfConfig::new(&config, spoken.clients(), Handle::current(), metrics.clone());
         Ok(Self {
             shelves,
             registered: registered.unwrap_or_default(),
             catalogue,
             withdrawn: BTreeSet::new(),
             orders,
-            sources: Sources::new(&config, &metrics)?.with_registered(registered_access(&spoken)?),
+            sources: Sources::new(&config, &metrics).with_registered(registered_access(&spoken)),
             rules: spoken.rules.clone(),
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
             config,

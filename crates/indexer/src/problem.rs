@@ -2,9 +2,12 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use homing_domain::excerpt_to;
 use homing_telemetry::Outcome;
 use thiserror::Error;
 
+/// The most bytes of a message, whatever it repeats of a request.
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// What can be asked.
 const ROUTES: &str = "POST /v1/overlap and GET /v1/ranks, /v1/dump, /metrics, /health";
 
@@ -102,7 +105,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let error = serde_json::json!({ "error": { "code": self.code(), "message": self.to_string() } });
+        let error = serde_json::json!({ "error": { "code": self.code(), "message": excerpt_to(&self.to_string(), MAX_MESSAGE_BYTES) } });
         json(self.status(), error.to_string())
     }
 }

@@ -69,11 +69,7 @@ impl EngineSource {
         // Where we bind, several publishers may connect. The first is listened to, the others are complained about.
         let mut open: Vec<ConnectionId> = Vec::new();
         loop {
-            let event = tokio::select! {
-                event = subscriber.next() => event,
-                () = ear.flushed() => continue,
-            };
-            match event {
+            match subscriber.next().await {
                 SubscriberEvent::Connected { connection, peer } => {
                     self.metrics.transport.open_connections.raise();
                     open.push(connection);
@@ -88,7 +84,7 @@ impl EngineSource {
                 }
                 SubscriberEvent::Message { connection, message } => {
                     if open.first() == Some(&connection) {
-                        self.message(&message, ear);
+                        self.message(&message, ear).await;
                     }
                 }
                 SubscriberEvent::Alive { .. } => {}
@@ -119,14 +115,14 @@ impl EngineSource {
         }
     }
 
-    fn message(&self, message: &Message, ear: &mut Ear) {
+    async fn message(&self, message: &Message, ear: &mut Ear) {
         self.metrics.transport.received_messages.add(1);
         self.metrics.transport.received_bytes.add(message.byte_count() as u64);
         let frames: SmallVec<[&[u8]; 4]> = message.frames().collect();
         match envelope::live(&frames) {
             Ok(live) => {
                 let payload = message.frame_bytes(frames.len() - 1).unwrap_or_default();
-                ear.heard(live.sequence, payload);
+                ear.heard(live.sequence, payload).await;
             }
             Err(error) => ear.complain(format_args!("a message of the engine makes no sense: {error}")),
         }

@@ -9,6 +9,7 @@ use homing_config::{AddressRules, Config, EventSource, EventsEndpoint, EventsMod
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
+use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
     AddressFilter, Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig,
@@ -76,9 +77,6 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
     /// An address is not one that our sockets take.
     #[error("worker {worker}: {reason}")]
     Endpoint {
@@ -107,7 +105,7 @@ impl Fleet {
     ) -> Result<Self, FleetError> {
         let lanes = Lanes::start(lanes_config(config), metrics)?;
         let hasher = KeyHasher::new(config.hash_seed);
-        let sources = Sources::new(config, metrics)?;
+        let sources = Sources::new(config, metrics);
         let mut fleet = Self {
             members: Vec::new(),
             keepers: BTreeMap::new(),
@@ -181,6 +179,7 @@ pub fn lanes_config(config: &Config) -> LanesConfig {
     LanesConfig {
         threads: config.events.threads as usize,
         bound: config.events.lane_batches as usize,
+        bytes: config.events.lane_bytes,
     }
 }
 
@@ -205,7 +204,7 @@ pub struct Sources {
     agent: Agent,
     events: EventsConfig,
     hasher: KeyHasher,
-    client: reqwest::Client,
+    client: HttpClient,
     registered: Option<RegisteredAccess>,
     metrics: Arc<Metrics>,
 }
@@ -216,23 +215,26 @@ pub struct RegisteredAccess {
     /// The rules.
     pub rules: Arc<AddressRules>,
     /// Resolves names by the rules, for workers on other machines.
-    pub remote_client: reqwest::Client,
+    pub remote_client: HttpClient,
     /// The same for workers on this machine.
-    pub local_client: reqwest::Client,
+    pub local_client: HttpClient,
 }
 
 impl Sources {
     /// All sources share their connections and what they count.
-    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
-        Ok(Self {
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
+        let client = HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        };
+        Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
-            client: client.build()?,
+            client: HttpClient::new(client),
             registered: None,
             metrics: metrics.clone(),
-        })
+        }
     }
 
     /// The same, where workers can register themselves.
@@ -245,7 +247,7 @@ impl Sources {
     }
 
     /// The client for the sources of a worker.
-    fn client(&self, spec: &WorkerSpec) -> reqwest::Client {
+    fn client(&self, spec: &WorkerSpec) -> HttpClient {
         let client = match (spec.scope.loopback_use(), &self.registered) {
             (Some(LoopbackUse::Listed), Some(access)) => &access.remote_client,
             (Some(LoopbackUse::Allowed), Some(access)) => &access.local_client,

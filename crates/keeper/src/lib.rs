@@ -12,8 +12,8 @@
 //! - a [`Keeper`] has one thread, the only one that writes to its index, and beside it a [`SpareMaker`] that makes memory
 //!   ready for it; a [`Still`] is an index that was kept once and is rebuilt from what its keeper recorded.
 //!
-//! **Invariant:** every queue is bounded. A live batch that finds its lane full is dropped, the feed is told so, and the
-//! rank is repaired; answers and everything else wait for room.
+//! **Invariant:** every queue is bounded, and whatever finds it full waits for room: a source is not read meanwhile, and TCP holds its
+//! engine back.
 //!
 //! **Invariant:** what a rank's source says reaches the feed in the order in which it was said: the end of a
 //! subscription after its last batch, and before the first of the next.
@@ -23,6 +23,7 @@ mod board;
 mod clock;
 mod engine;
 mod fleet;
+mod flow;
 mod keeper;
 mod lane;
 mod poll;

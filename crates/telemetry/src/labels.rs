@@ -39,6 +39,29 @@ label!(
 );
 
 label!(
+    /// Why a source of events is not read for a while.
+    ReadLimit = "limit" {
+        /// As many batches of the rank as `feed.buffer-batches` allows are on their way, or wait for a repair.
+        BufferBatches = "buffer_batches",
+        /// As many batches as `events.lane-batches` allows wait to be decoded.
+        LaneBatches = "lane_batches",
+        /// As many bytes as `events.lane-bytes` allows are on their way.
+        LaneBytes = "lane_bytes",
+    }
+);
+
+impl ReadLimit {
+    /// The setting that sets the limit.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::BufferBatches => "feed.buffer-batches",
+            Self::LaneBatches => "events.lane-batches",
+            Self::LaneBytes => "events.lane-bytes",
+        }
+    }
+}
+
+label!(
     /// A part of the way from a whole request to its decision.
     RoutePart = "part" {
         /// From text to tokens, here or by asking a worker.
@@ -199,6 +222,10 @@ label!(
         Closed = "closed",
         /// It does not have the adapter that it was thought to have.
         NoAdapter = "no_adapter",
+        /// It was ejected because it makes no progress, and the request was moved.
+        Stalled = "stalled",
+        /// It went down while the request waited, and the request was moved.
+        Down = "down",
     }
 );
 

@@ -6,7 +6,8 @@
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
     AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
+    WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -108,9 +109,9 @@ metrics! {
         barrier_clears: Counter = "homing_feed_barrier_clears_total",
         /// Views emptied because nothing could repair them.
         view_resets: Counter = "homing_feed_view_resets_total",
-        /// Batches that came during a repair and did not fit into the buffer.
+        /// Batches that came during a repair and did not fit into the buffer (`feed.buffer-blocks`).
         dropped_batches: Counter = "homing_feed_dropped_batches_total",
-        /// Times that batches were lost before they were read because their lane was full.
+        /// Batches that were lost because they could not be read.
         lane_overflows: Counter = "homing_feed_lane_overflows_total",
         /// Questions to idle sources whether they still are where we are.
         idle_probes: Counter = "homing_feed_idle_probes_total",
@@ -166,6 +167,8 @@ metrics! {
         oversized_messages: Counter = "homing_transport_oversized_messages_total",
         /// Requests to replay sockets.
         replay_requests: Counter = "homing_transport_replay_requests_total",
+        /// Time for which a source was not read because a limit was reached, by the limit.
+        read_pauses: PerLabel<ReadLimit, Histogram> = "homing_transport_read_pause_duration_seconds",
     }
 }
 
@@ -272,6 +275,16 @@ metrics! {
         staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Requests that were moved from a stalled worker, or from one that went down, before their client got anything.
+        moved_requests: Counter = "homing_gateway_moved_requests_total",
+        /// Workers that are suspected of a stall: requests go elsewhere where they can.
+        suspected_workers: Gauge = "homing_gateway_suspected_workers",
+        /// Workers that are ejected because they make no progress.
+        stalled_workers: Gauge = "homing_gateway_stalled_workers",
+        /// Workers that would be ejected if not more than half of the workers for the same model looked stalled. Above 0: panic.
+        unejected_workers: Gauge = "homing_gateway_unejected_workers",
+        /// Times that a worker was ejected because it made no progress.
+        ejected_workers: Counter = "homing_gateway_ejected_workers_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
         /// Requests of proxies that nothing was heard of for the time of their lease.

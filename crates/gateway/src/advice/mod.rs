@@ -24,7 +24,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens, excerpt};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
@@ -293,7 +293,9 @@ impl Advice {
         let this = Try::new(worker, crate::record::Leg::Whole, &booked, began);
         timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
         understood.record.told().tries.push(this);
-        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), pass);
+        // Its tokens pass by here: a worker's silence towards proxies says nothing.
+        let rank = booked.rank();
+        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), rank, pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();
         let running = Running {
@@ -326,7 +328,7 @@ impl Advice {
         if let Some(name) = &book.worker {
             let table = self.gateway.table.load();
             let worker = table.worker(name);
-            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))?;
+            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))?;
             rank = RankId {
                 worker: worker.id,
                 dp: DpRank(book.rank.unwrap_or(0)),

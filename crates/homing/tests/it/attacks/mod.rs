@@ -5,7 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod answers;
+mod bodies;
+mod event_payloads;
+mod flood;
+mod hangs;
 mod harness;
+mod heads;
+mod inputs;
+mod probes;
+mod publisher;
 mod registration;
 mod reload;
 mod sockets;

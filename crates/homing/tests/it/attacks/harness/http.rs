@@ -266,7 +266,7 @@ pub fn exchange(address: &str, bytes: impl AsRef<[u8]>) -> Response {
 
 /// A request with its length, after which the connection ends.
 pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} {target} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    let mut bytes = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         bytes += &format!("{name}: {value}\r\n");
     }
