@@ -27,6 +27,10 @@ use crate::{load, words};
 
 /// The most tokens of a file.
 pub const MAX_TOKENS: usize = 4096;
+/// The owner of what operators register.
+pub const OPERATOR: &str = "operator";
+/// The owner of what is registered with `serve.register-token`.
+pub const COMMON: &str = "serve.register-token";
 /// The most name patterns of a token.
 const MAX_PATTERNS: usize = 64;
 
@@ -183,7 +187,8 @@ pub fn declares_no_tokens(text: &str) -> bool {
 fn read_token(table: &Table) -> Result<RegisterToken, &'static str> {
     const FIELDS: [&str; 5] = ["sha256", "name", "workers", "roles", "networks"];
     const DIGEST: &str = "`sha256` must be the 64 hexadecimal digits of a SHA-256";
-    const NAME: &str = "`name` must be 1 to 256 characters, none a space or a comma";
+    const NAME: &str =
+        "`name` must be 1 to 256 characters, none a space or a comma, and not `operator` or `serve.register-token`";
     const WORKERS: &str = "`workers` must be a list of up to 64 names of workers, in which `*` stands for any text";
     const ROLE: &str = "`roles` must be a list of `both`, `prefill` and `decode`";
     const NETWORKS: &str = "`networks` must be a list of networks such as \"10.1.0.0/16\"";
@@ -194,7 +199,7 @@ fn read_token(table: &Table) -> Result<RegisterToken, &'static str> {
     let name = table
         .get("name")
         .and_then(Toml::as_str)
-        .filter(|name| words::is_word(name));
+        .filter(|name| words::is_word(name) && ![OPERATOR, COMMON].contains(name));
     let patterns = list(table, "workers", WORKERS)?.ok_or(WORKERS)?;
     let patterns: Option<Vec<NamePattern>> = patterns.into_iter().map(NamePattern::new).collect();
     let patterns = patterns.filter(|patterns| (1..=MAX_PATTERNS).contains(&patterns.len()));
@@ -267,6 +272,7 @@ mod tests {
             ("[[token]]\nname = \"a\"".to_owned(), "`workers` must be"),
             (good.replace(&digest, "SECRET"), "`sha256` must be"),
             (good.replace("\"a\"", "\"a SECRET\""), "`name` must be"),
+            (good.replace("\"a\"", "\"operator\""), "`name` must be"),
             (good.replace("[\"*\"]", "[]"), "`workers` must be"),
             (good.replace("[\"*\"]", "\"*\""), "`workers` must be"),
             (format!("{good}roles = [\"SECRET\"]"), "`roles` must be"),

@@ -4,10 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use homing_config::AddressScope;
-use homing_config::register_tokens::RegisterToken;
-
-/// What operators' registrations are called.
-const OPERATOR: &str = "operator";
+use homing_config::register_tokens::{OPERATOR, RegisterToken};
 
 /// The process that registers a worker.
 #[derive(Clone, Debug)]

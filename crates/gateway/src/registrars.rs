@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use homing_config::keys::{Digest, Quota, digest};
-use homing_config::register_tokens::RegisterToken;
+use homing_config::register_tokens::{COMMON, RegisterToken};
 use homing_discovery::Registrar;
 
 use crate::allowance::Allowance;
@@ -17,8 +17,6 @@ use homing_platform::door::client_of;
 
 /// Pairs of token and address whose use is counted. Before there are more, all counts begin anew.
 const MAX_COUNTED: usize = 4096;
-/// What registrations with `serve.register-token` are called.
-const COMMON: &str = "serve.register-token";
 
 /// Tokens by their digests.
 type ByDigest = HashMap<Digest, Arc<RegisterToken>>;
