@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use axum::Router;
 use axum::middleware::from_fn_with_state;
-use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
+use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, SecretText, Switch};
 use homing_discovery::dns::DnsConfig;
 use homing_discovery::{
     Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
@@ -19,7 +20,7 @@ use homing_tls::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::adapters::{Catalogue, Entries};
+use crate::adapters::{Catalogue, Entries, Order};
 use crate::asking::Asking;
 use crate::bodies::{self, body_budget};
 use crate::budget::Budget;
@@ -77,10 +78,7 @@ impl Service {
         let renewal = Renewal::begin(&serve.security, config.discovery.registrations_per_minute)?;
         let outward = &serve.security.outward;
         let trust = Trust::read(outward.ca.as_deref())?;
-        let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
-            knob: "serve.worker-key",
-            problem,
-        })?;
+        let worker_key = worker_key(outward)?;
         settings::policies(&config)?;
         config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
@@ -111,12 +109,9 @@ impl Service {
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let own_listeners = [
-            Some(address),
-            Some(admin_address),
-            route.as_ref().map(|(_, route)| *route),
-        ];
-        let registrations = settings::registrations(&config, own_listeners.into_iter().flatten().collect());
+        let mut own_listeners = vec![address, admin_address];
+        own_listeners.extend(route.as_ref().map(|(_, route)| *route));
+        let registrations = settings::registrations(&config, own_listeners);
         let rules = registrations.rules.clone();
         let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
@@ -149,13 +144,7 @@ impl Service {
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
         let (ending, ends) = watch::channel(Ending::No);
         let shards = Shards::start(&gateway, &doors.clients, &listener, threads(serve.threads), &ends)?;
-        let of_adapters = adapters::routes(gateway.clone(), order);
-        let routes = admin::routes(gateway.clone())
-            .merge(of_adapters)
-            .merge(registrations.router())
-            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
-            .fallback(operators::unknown_path)
-            .method_not_allowed_fallback(operators::unknown_method);
+        let routes = operator_routes(&gateway, order, &registrations);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),
@@ -346,6 +335,24 @@ fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, St
         error,
     })?;
     Ok(Some(log))
+}
+
+/// The API key that engines are sent.
+fn worker_key(outward: &homing_config::security::Outward) -> Result<Option<SecretText>, StartError> {
+    outward.key.read().map_err(|problem| StartError::Secret {
+        knob: "serve.worker-key",
+        problem,
+    })
+}
+
+/// All that operators and registering workers can ask for.
+fn operator_routes(gateway: &Arc<Gateway>, order: mpsc::Sender<Order>, registrations: &Registrations) -> Router {
+    admin::routes(gateway.clone())
+        .merge(adapters::routes(gateway.clone(), order))
+        .merge(registrations.router())
+        .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
+        .fallback(operators::unknown_path)
+        .method_not_allowed_fallback(operators::unknown_method)
 }
 
 /// Where spans go, if somebody wants them.
