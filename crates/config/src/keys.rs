@@ -31,6 +31,7 @@ use toml::{Table, Value as Toml};
 
 use crate::choices::Switch;
 use crate::error::Rejected;
+use crate::file::declares_empty;
 use crate::load;
 use crate::secret::digest_of;
 use crate::words;
@@ -203,6 +204,11 @@ pub fn parse(text: &str) -> Result<Keys, KeysProblem> {
     once("key", keys.keys.iter().map(|key| key.digest))?;
     once("tenant", keys.tenants.iter().map(|tenant| &tenant.name))?;
     Ok(keys)
+}
+
+/// Whether a file of keys says in so many words that there are to be none: `key = []`.
+pub fn declares_no_keys(text: &str) -> bool {
+    declares_empty(text, "key")
 }
 
 fn each<T>(tables: &[Toml], read: fn(&Table, usize) -> Result<T, KeysProblem>) -> Result<Vec<T>, KeysProblem> {
@@ -379,7 +385,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Digest> {
+pub(crate) fn unhex(text: &str) -> Option<Digest> {
     let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut out = [0; 32];
     for (place, byte) in out.iter_mut().enumerate() {

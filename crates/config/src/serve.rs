@@ -70,6 +70,12 @@ pub struct Bodies {
     pub request: u64,
     /// The longest answer that is kept whole until it is complete, in bytes. A longer one is passed on as it comes.
     pub answer: u64,
+    /// What all requests that are held may take, in bytes; `None`: a quarter of the memory.
+    pub budget_bytes: Option<u64>,
+    /// How fast a request must come, at least; 0: no limit.
+    pub min_upload_bytes_per_second: u64,
+    /// The time over which that rate is measured.
+    pub upload_window: Duration,
 }
 
 /// Bounds of times.
@@ -150,6 +156,9 @@ impl Serve {
             bodies: Bodies {
                 request: of.size(KnobId::ServeMaxRequest),
                 answer: of.size(KnobId::ServeMaxAnswer),
+                budget_bytes: Some(of.size(KnobId::ServeBodyBudget)).filter(|bytes| *bytes > 0),
+                min_upload_bytes_per_second: of.size(KnobId::ServeMinUploadRate),
+                upload_window: of.time(KnobId::ServeUploadWindow),
             },
             times: Times {
                 connect: of.time(KnobId::ServeConnectTimeout),

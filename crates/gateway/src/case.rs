@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homing_domain::{CacheSalt, DpRank, Media, Prompt as Keyed, RequestId, Role, Tokens, WorkerId};
+use homing_domain::{CacheSalt, DpRank, Media, Prompt as Keyed, RequestId, Role, Tokens, WorkerId, excerpt};
 use homing_load::PromptWork;
 use homing_profile::{Millis, Time};
 use homing_protocol::transfer;
@@ -68,7 +68,11 @@ pub(crate) fn served<'a>(table: &'a Table, ask: &Ask) -> Result<(&'a str, &'a Se
     }
     table.find(ask.model.as_deref()).ok_or_else(|| match &ask.model {
         Some(model) => {
-            let message = format!("the model `{model}` does not exist; there are {}", table.names());
+            let message = format!(
+                "the model `{}` does not exist; there are {}",
+                excerpt(model),
+                table.names()
+            );
             Refuse {
                 problem: Problem {
                     param: Some("model".to_owned()),
@@ -216,7 +220,7 @@ impl Case<'_> {
 
     fn named(&self, name: &str) -> Result<WorkerId, Refuse> {
         let worker = self.table.worker(name).map(|worker| worker.id);
-        worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))
+        worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))
     }
 
     /// What this router is asked.

@@ -1,6 +1,7 @@
 //! What all requests share, and the way of each from its arrival to its answer.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -10,10 +11,10 @@ use homing_config::Config;
 use homing_disagg::Require;
 use homing_discovery::{Outcome, Pass, Room};
 use homing_domain::{KeyHasher, RequestId};
+use homing_platform::{BodyBudget, BodyOwner, ClientAddress};
 use homing_protocol::{Ask, Endpoint, Family, Form, Hints, Limits, Plan, Switch};
 use homing_router::Question;
 use homing_telemetry::{Asker, Metrics, RequestEnd};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
@@ -21,12 +22,12 @@ use serde_json::json;
 
 use crate::account::{Account, Ending};
 use crate::asking::Asking;
+use crate::bodies;
 use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::exporter::Exporter;
 use crate::handing;
-use crate::head::Fault;
 use crate::headers;
 use crate::isolation;
 use crate::kept::{self, Kept};
@@ -48,6 +49,7 @@ use crate::tokens::Prompters;
 use crate::trip::{NoAnswer, Trip};
 use crate::truth::Drift;
 use crate::worker::Worker;
+use homing_platform::head::Fault;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub(crate) struct Gateway {
     /// Where spans go, if there are traces.
     pub(crate) exporter: Option<Exporter>,
     pub(crate) budget: Budget,
+    /// Memory for the bodies of requests.
+    pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) ending: AtomicBool,
     pub(crate) ring: Arc<Keyring>,
     pub(crate) outward: Outward,
@@ -100,7 +104,12 @@ impl Gateway {
     }
 
     /// The answer to one request, without the id that its client gave it.
-    pub(crate) async fn answer_request(self: &Arc<Self>, pool: &Arc<Pool>, request: Request<Incoming>) -> Answered {
+    pub(crate) async fn answer_request(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut request: Request<Incoming>,
+        client: IpAddr,
+    ) -> Answered {
         let path = request.uri().path();
         if request.method() == hyper::Method::GET {
             match path {
@@ -108,6 +117,8 @@ impl Gateway {
                 "/ready" | "/health/ready" => {
                     return match self.not_ready() {
                         None => plain(StatusCode::OK, "ready\n"),
+                        // Who has no key is not told how many workers there are.
+                        Some(_) if self.ring.is_asked() => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
                         Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
                     };
                 }
@@ -132,6 +143,7 @@ impl Gateway {
             }
         }
         if let Some(response) = kept::asked(request.method(), path) {
+            request.extensions_mut().insert(ClientAddress(client));
             let answered = self.kept(pool, request, &response, &id, key.as_deref()).await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
@@ -143,8 +155,9 @@ impl Gateway {
             }
         };
         self.budget.earn();
-        let answered = match self.read(request, endpoint, &id, key).await {
-            Ok(arrived) => self.serve(pool, arrived).await,
+        let owner = bodies::owner(key.as_deref(), client);
+        let answered = match self.read(request, endpoint, &id, key, &owner).await {
+            Ok(arrived) => self.serve(pool, arrived, owner).await,
             Err(refuse) => Err(refuse),
         };
         answered.unwrap_or_else(|refuse| self.refuse(&refuse, endpoint.family(), &id))
@@ -179,29 +192,14 @@ impl Gateway {
         endpoint: Endpoint,
         id: &RequestId,
         key: Option<Arc<Key>>,
+        owner: &BodyOwner,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str())
-            .to_owned();
-        let config = self.config.load();
-        let limits = &config.serve;
-        let most = usize::try_from(limits.bodies.request).unwrap_or(usize::MAX);
-        let all = tokio::time::timeout(limits.times.request, Limited::new(body, most).collect()).await;
-        let body = match all {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return Err(Refuse::wrong(413, format!("the request has more than {most} bytes")));
-            }
-            Ok(Err(error)) => return Err(Refuse::wrong(400, format!("the request cannot be read: {error}"))),
-            Err(_) => {
-                let why = format!("the request was not complete after {:?}", limits.times.request);
-                return Err(Refuse::wrong(408, why));
-            }
-        };
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = Endpoint::target(target).into_owned();
+        let limits = bodies::limits(&self.config.load().serve);
+        let body = self.bodies.read(body, owner.clone(), &limits).await?;
         Ok(Arrived {
             began: Instant::now(),
             id: id.clone(),
@@ -245,9 +243,17 @@ impl Gateway {
         Ok((ask, hints))
     }
 
-    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, mut arrived: Arrived) -> Result<Answered, Refuse> {
+    async fn serve(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut arrived: Arrived,
+        owner: BodyOwner,
+    ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
+        let came = arrived.body.clone();
         let (ask, hints) = self.understand(&mut arrived)?;
+        arrived.body = bodies::held(&self.bodies, owner.clone(), &came, arrived.body)?;
+        drop(came);
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -275,7 +281,7 @@ impl Gateway {
         let ask = Arc::new(ask);
         let counted = known.counted();
         let sent = match arrived.endpoint.form() {
-            Form::Json => plan.body(&ask, &arrived.body),
+            Form::Json => bodies::held(&self.bodies, owner, &arrived.body, plan.body(&ask, &arrived.body))?,
             Form::Multipart => arrived.body.clone(),
         };
         let id = arrived.id.as_str();

@@ -8,13 +8,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use homing_domain::{RequestId, WorkerId};
+use homing_domain::{RequestId, WorkerId, excerpt};
+use homing_platform::BodyLimits;
 use homing_telemetry::RequestEnd;
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response};
 
+use crate::bodies;
 use crate::gateway::Gateway;
 use crate::headers;
 use crate::keyring::Key;
@@ -30,7 +31,7 @@ const MOST: usize = 1 << 16;
 /// Names that are longer are not remembered.
 const LONGEST_NAME: usize = 128;
 /// What is asked about a response has no body, or a small one.
-const LONGEST_QUESTION: usize = 64 << 10;
+const LONGEST_QUESTION: u64 = 64 << 10;
 /// Below this path are the responses.
 const PATH: &str = "/v1/responses/";
 
@@ -107,7 +108,7 @@ impl Gateway {
         match key {
             Some(key) if self.kept.is_of_another(response, &key.tenant) => Err(Refuse::wrong(
                 404,
-                format!("no worker is known to keep the response `{response}`"),
+                format!("no worker is known to keep the response `{}`", excerpt(response)),
             )),
             _ => Ok(()),
         }
@@ -122,7 +123,10 @@ impl Gateway {
         id: &RequestId,
         key: Option<&Key>,
     ) -> Result<Answered, Refuse> {
-        let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
+        let unknown = || {
+            let message = format!("no worker is known to keep the response `{}`", excerpt(response));
+            Refuse::wrong(404, message)
+        };
         self.may_see(response, key)?;
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
         let worker = self.table.load().workers.get(&worker).cloned().ok_or_else(unknown)?;
@@ -131,20 +135,23 @@ impl Gateway {
         let failed = |why: String| Refuse::failed(502, format!("worker {} keeps this response and {why}", worker.name));
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key));
-        let body = Limited::new(body, LONGEST_QUESTION).collect();
-        let body = tokio::time::timeout(config.serve.times.request, body).await;
-        let Ok(Ok(body)) = body else {
-            return Err(Refuse::wrong(400, "the request cannot be read"));
+        let limits = BodyLimits {
+            max_bytes: LONGEST_QUESTION,
+            ..bodies::limits(&config.serve)
         };
+        let body = self
+            .bodies
+            .read(body, bodies::owner(key, bodies::client(&head.extensions)), &limits)
+            .await?;
         let target = head.uri.path_and_query().map_or(PATH, |target| target.as_str());
-        let mut sent = Request::new(body.to_bytes());
+        let mut sent = Request::new(body);
         *sent.method_mut() = head.method;
         *sent.uri_mut() = worker.target(target);
         *sent.headers_mut() = headers::to_worker(&head.headers, &worker.host, &id_header(id));
         let asking = async {
             // A connection that nobody used yet: it is asked seldom, and a used one may be closed already.
             let mut line = pool
-                .dial(&worker.address)
+                .connect(&worker.address)
                 .await
                 .map_err(|error| failed(error.to_string()))?;
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use homing_config::Switch;
 use homing_config::keys::{self, Digest, Keys, Quota};
+use homing_platform::server::bearer;
 use homing_protocol::{Hints, Problem, Usage};
 use homing_telemetry::{Quota as Limit, RequestEnd};
 use hyper::HeaderMap;
@@ -26,8 +27,6 @@ use crate::refusal::Refuse;
 
 /// Where Anthropic's clients send their key.
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// How a key stands in `Authorization`.
-const BEARER: &[u8] = b"bearer ";
 
 /// The keys; none, if nobody is asked for one.
 #[derive(Debug, Default)]
@@ -138,12 +137,6 @@ pub(crate) fn said(headers: &HeaderMap) -> Option<&[u8]> {
         return bearer(value.as_bytes());
     }
     headers.get(X_API_KEY).map(HeaderValue::as_bytes)
-}
-
-/// The secret of an `Authorization` header, if it is of the kind that we understand.
-pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, secret) = value.split_at_checked(BEARER.len())?;
-    scheme.eq_ignore_ascii_case(BEARER).then_some(secret.trim_ascii())
 }
 
 impl Key {

@@ -1,12 +1,14 @@
 //! HTTP in, engines out: `homing serve`.
 //!
 //! - [`Service`]: the whole of it, from settings to its end; start here;
-//! - `shard`: threads that carry requests; `pool`, `line`, `stall`: their connections to workers and clients;
+//! - `shard`: threads that carry requests; `pool`, `line`: their connections to workers;
 //! - `gateway`: the way of a request; `case`, `tokens`, `asking`: what the router is asked; `trip`, `reading`: where it goes, and where
 //!   next; `relay`, `events`: its answer; `said`, `refusal`: answers of our own; `flight`, `account`: what is told when it ends;
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
-//! - `door`, `guard`, `head`: whose connections are taken, and what may come over them; `keyring`, `allowance`: who asks, and how much;
-//!   `outward`, `headers`, `request_ids`, `isolation`: what of a client reaches a worker, and of a worker a client; `renew`: keys and certificates that change;
+//! - `bodies`: reads bodies of requests within the memory for them;
+//! - `keyring`, `allowance`: which key a request has, and how much it may use (connections and heads are checked by `homing-platform`);
+//!   `outward`, `headers`, `request_ids`, `isolation`: what of a client reaches a worker, and of a worker a client; `renew`: keys and
+//!   certificates that change;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
 //! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
@@ -22,36 +24,34 @@ mod admin;
 mod advice;
 mod allowance;
 mod asking;
+mod bodies;
 mod booked;
 mod budget;
 mod case;
 mod checkup;
 mod clock;
-mod dial;
-mod door;
 mod error;
 mod events;
 mod exporter;
 mod flight;
 mod gateway;
-mod guard;
 mod handing;
-mod head;
 mod headers;
 mod isolation;
 mod kept;
 mod keyring;
 mod lane;
-mod line;
 mod listeners;
 mod log;
 mod models;
 mod operators;
 mod outward;
 mod pool;
+mod progress;
 mod reading;
 mod record;
 mod refusal;
+mod registrars;
 mod relay;
 mod renew;
 mod request_ids;
@@ -62,7 +62,6 @@ mod service;
 mod settings;
 mod shard;
 mod spans;
-mod stall;
 mod steward;
 mod table;
 mod timing;

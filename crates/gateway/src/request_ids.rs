@@ -3,6 +3,7 @@
 //! Engines take `x-request-id` for the name of a request among all that they run. Two clients that choose the same id would collide
 //! there, so what a client sends stays here and is sent back with the answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -19,9 +20,14 @@ const MAX_ID: usize = 256;
 
 impl Gateway {
     /// The answer to one request. Every request gets one.
-    pub(crate) async fn answer(self: &Arc<Self>, pool: &Arc<Pool>, request: Request<Incoming>) -> Answered {
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        request: Request<Incoming>,
+        client: IpAddr,
+    ) -> Answered {
         let own = client_id(request.headers());
-        let mut answered = self.answer_request(pool, request).await;
+        let mut answered = self.answer_request(pool, request, client).await;
         set_client_id(answered.headers_mut(), own);
         answered
     }

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use axum::middleware::from_fn_with_state;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
-use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{
+    Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
+};
 use homing_domain::KeyHasher;
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
@@ -19,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{Catalogue, Entries};
 use crate::asking::Asking;
+use crate::bodies::{self, body_budget};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -27,8 +30,9 @@ use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
-use crate::operators::Operators;
+use crate::operators::{self, Operators};
 use crate::outward::Outward;
+use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
@@ -54,6 +58,7 @@ pub struct Service {
     advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    stalls: JoinHandle<()>,
     renewing: JoinHandle<()>,
     _roster: Roster,
 }
@@ -69,7 +74,7 @@ impl Service {
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
         guarded(&config)?;
-        let renewal = Renewal::begin(&serve.security)?;
+        let renewal = Renewal::begin(&serve.security, config.discovery.registrations_per_minute)?;
         let outward = &serve.security.outward;
         let trust = Trust::read(outward.ca.as_deref())?;
         let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
@@ -100,20 +105,31 @@ impl Service {
             log,
             exporter: exporter(&config, &metrics)?,
             budget: Budget::new(serve.retries.budget),
+            bodies: body_budget(&serve.bodies, &metrics),
             ending: AtomicBool::new(false),
             ring: renewal.ring(),
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
+        let own_listeners = [
+            Some(address),
+            Some(admin_address),
+            route.as_ref().map(|(_, route)| *route),
+        ];
+        let registrations = settings::registrations(&config, own_listeners.into_iter().flatten().collect());
+        let rules = registrations.rules.clone();
+        let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
         let spoken = Spoken {
             trust: Some(trust.clone()),
             key: worker_key,
+            rules,
         };
-        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
+        let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -136,12 +152,16 @@ impl Service {
         let of_adapters = adapters::routes(gateway.clone(), order);
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
-            .merge(registrations.router());
+            .merge(registrations.router())
+            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
+            .fallback(operators::unknown_path)
+            .method_not_allowed_fallback(operators::unknown_method);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),
             routes,
             metrics,
+            write_timeout: serve.times.client_stall,
         };
         let advice = route.map(|route| Advising::start(&gateway, &operators, doors.proxies, route));
         let admin = tokio::spawn(operators.run(admin_listener));
@@ -157,6 +177,7 @@ impl Service {
             advice,
             steward,
             reload,
+            stalls,
             renewing,
             _roster: roster,
         })
@@ -223,6 +244,7 @@ impl Service {
             .flat_map(|advice| &advice.tasks)
             .for_each(JoinHandle::abort);
         self.steward.abort();
+        self.stalls.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
     }
@@ -347,7 +369,7 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         service: traces.service.clone(),
         queue: traces.queue as usize,
     };
-    Ok(Some(Exporter::start(exporter, metrics.clone())?))
+    Ok(Some(Exporter::start(exporter, metrics.clone())))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.

@@ -39,6 +39,29 @@ label!(
 );
 
 label!(
+    /// Why a source of events is not read for a while.
+    ReadLimit = "limit" {
+        /// As many batches of the rank as `feed.buffer-batches` allows are on their way, or wait for a repair.
+        BufferBatches = "buffer_batches",
+        /// As many batches as `events.lane-batches` allows wait to be decoded.
+        LaneBatches = "lane_batches",
+        /// As many bytes as `events.lane-bytes` allows are on their way.
+        LaneBytes = "lane_bytes",
+    }
+);
+
+impl ReadLimit {
+    /// The setting that sets the limit.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::BufferBatches => "feed.buffer-batches",
+            Self::LaneBatches => "events.lane-batches",
+            Self::LaneBytes => "events.lane-bytes",
+        }
+    }
+}
+
+label!(
     /// A part of the way from a whole request to its decision.
     RoutePart = "part" {
         /// From text to tokens, here or by asking a worker.
@@ -199,6 +222,10 @@ label!(
         Closed = "closed",
         /// It does not have the adapter that it was thought to have.
         NoAdapter = "no_adapter",
+        /// It was ejected because it makes no progress, and the request was moved.
+        Stalled = "stalled",
+        /// It went down while the request waited, and the request was moved.
+        Down = "down",
     }
 );
 
@@ -259,6 +286,22 @@ label!(
         HeaderCount = "header_count",
         /// A head could be read in two ways, or in none.
         Malformed = "malformed",
+    }
+);
+
+label!(
+    /// Why a request was refused because of its body.
+    BodyRefusal = "reason" {
+        /// The budget for all bodies is used up.
+        Budget = "budget",
+        /// Its client holds its part of the budget already.
+        ClientShare = "client_share",
+        /// It is longer than the limit.
+        TooLarge = "too_large",
+        /// It came more slowly than the least rate.
+        TooSlow = "too_slow",
+        /// It was not complete in time.
+        Timeout = "timeout",
     }
 );
 
@@ -382,6 +425,7 @@ mod tests {
         check(&LegEnd::ALL);
         check(&HandoffFate::ALL);
         check(&TurnedAway::ALL);
+        check(&BodyRefusal::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
         check(&FieldAction::ALL);

@@ -5,9 +5,9 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
-    Quota, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
+    TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -50,6 +50,8 @@ areas! {
     indexer: IndexerMetrics,
     /// About who exists, and what engines say when they are asked.
     discovery: DiscoveryMetrics,
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    http: HttpMetrics,
     /// About `homing serve`.
     gateway: GatewayMetrics,
 }
@@ -109,9 +111,9 @@ metrics! {
         barrier_clears: Counter = "homing_feed_barrier_clears_total",
         /// Views emptied because nothing could repair them.
         view_resets: Counter = "homing_feed_view_resets_total",
-        /// Batches that came during a repair and did not fit into the buffer.
+        /// Batches that came during a repair and did not fit into the buffer (`feed.buffer-blocks`).
         dropped_batches: Counter = "homing_feed_dropped_batches_total",
-        /// Times that batches were lost before they were read because their lane was full.
+        /// Batches that were lost because they could not be read.
         lane_overflows: Counter = "homing_feed_lane_overflows_total",
         /// Questions to idle sources whether they still are where we are.
         idle_probes: Counter = "homing_feed_idle_probes_total",
@@ -167,6 +169,8 @@ metrics! {
         oversized_messages: Counter = "homing_transport_oversized_messages_total",
         /// Requests to replay sockets.
         replay_requests: Counter = "homing_transport_replay_requests_total",
+        /// Time for which a source was not read because a limit was reached, by the limit.
+        read_pauses: PerLabel<ReadLimit, Histogram> = "homing_transport_read_pause_duration_seconds",
     }
 }
 
@@ -227,6 +231,10 @@ metrics! {
         held_leases: Gauge = "homing_discovery_held_leases",
         /// Registrations that were not renewed in time.
         expired_leases: Counter = "homing_discovery_expired_leases_total",
+        /// Registrations and removals that were refused although their token is known; the log says why.
+        refused_registrations: Counter = "homing_discovery_refused_registrations_total",
+        /// Registrations and removals that were refused because their token was used too often from one address.
+        limited_registrations: Counter = "homing_discovery_limited_registrations_total",
         /// Questions to workers what they are.
         asked_probes: PerLabel<Asked, Counter> = "homing_discovery_asked_probes_total",
         /// Questions to workers how they are.
@@ -235,6 +243,24 @@ metrics! {
         asked_polls: PerLabel<Asked, Counter> = "homing_discovery_asked_polls_total",
         /// Time from such a question to its answer, read.
         poll_duration: Histogram = "homing_discovery_poll_duration_seconds",
+    }
+}
+
+metrics! {
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    pub struct HttpMetrics {
+        /// Memory reserved for bodies of requests that have not ended.
+        held_body_bytes: Gauge = "homing_http_held_body_bytes",
+        /// Memory that all of these may take together.
+        body_budget_bytes: Gauge = "homing_http_body_budget_bytes",
+        /// Requests that were refused because of their body, by reason.
+        refused_bodies: PerLabel<BodyRefusal, Counter> = "homing_http_refused_bodies_total",
+        /// Idle connections that were closed at a connection limit to make room for a new one.
+        displaced_connections: Counter = "homing_http_displaced_connections_total",
+        /// Connections that were accepted above a connection limit, for health checks and metrics only.
+        reserved_connections: Counter = "homing_http_reserved_connections_total",
+        /// Requests to `homing index` and `homing agent` without the token that they ask for.
+        unauthorized_requests: Counter = "homing_http_unauthorized_requests_total",
     }
 }
 
@@ -271,6 +297,16 @@ metrics! {
         staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Requests that were moved from a stalled worker, or from one that went down, before their client got anything.
+        moved_requests: Counter = "homing_gateway_moved_requests_total",
+        /// Workers that are suspected of a stall: requests go elsewhere where they can.
+        suspected_workers: Gauge = "homing_gateway_suspected_workers",
+        /// Workers that are ejected because they make no progress.
+        stalled_workers: Gauge = "homing_gateway_stalled_workers",
+        /// Workers that would be ejected if not more than half of the workers for the same model looked stalled. Above 0: panic.
+        unejected_workers: Gauge = "homing_gateway_unejected_workers",
+        /// Times that a worker was ejected because it made no progress.
+        ejected_workers: Counter = "homing_gateway_ejected_workers_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
         /// Requests of proxies that nothing was heard of for the time of their lease.
@@ -338,6 +374,7 @@ mod tests {
         "discovery",
         "feed",
         "gateway",
+        "http",
         "index",
         "indexer",
         "transport",
@@ -349,6 +386,7 @@ mod tests {
         "answers",
         "batches",
         "blocks",
+        "bodies",
         "bytes",
         "clears",
         "conflicts",

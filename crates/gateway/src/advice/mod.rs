@@ -19,18 +19,20 @@ use std::time::{Duration, Instant};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens, excerpt};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
 use serde_json::{Value, json};
 
 use crate::account::{Account, Entry};
+use crate::bodies;
 use crate::booked::Booked;
 use crate::case::{self, Case};
 use crate::flight::Flight;
@@ -86,6 +88,7 @@ pub(crate) fn routes(advice: Arc<Advice>) -> Router {
         })
         .method_not_allowed_fallback(async || answered(Err(Refuse::wrong(405, "this is asked with another method"))))
         .layer(DefaultBodyLimit::max(most))
+        .layer(from_fn_with_state(advice.gateway.clone(), bodies::read_for_routes))
         .with_state(advice)
 }
 
@@ -138,7 +141,7 @@ fn read(body: Given) -> Result<Bytes, Refuse> {
     body.map_err(|rejection| Refuse::wrong(rejection.status().as_u16(), rejection.body_text()))
 }
 
-fn answered(said: Said) -> Response {
+pub(crate) fn answered(said: Said) -> Response {
     let refuse = match said {
         Ok(said) => return Json(said).into_response(),
         Err(refuse) => refuse,
@@ -298,7 +301,9 @@ impl Advice {
         let this = Try::new(worker, crate::record::Leg::Whole, &booked, began);
         timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
         understood.record.told().tries.push(this);
-        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), pass);
+        // Its tokens pass by here: a worker's silence towards proxies says nothing.
+        let rank = booked.rank();
+        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), rank, pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();
         let running = Running {
@@ -331,7 +336,7 @@ impl Advice {
         if let Some(name) = &book.worker {
             let table = self.gateway.table.load();
             let worker = table.worker(name);
-            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))?;
+            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))?;
             rank = RankId {
                 worker: worker.id,
                 dp: DpRank(book.rank.unwrap_or(0)),

@@ -1,6 +1,9 @@
 //! Do the invariants hold for whatever bytes come? What the fuzz target in `fuzz/` searches with feedback, thousands of random
 //! bodies and streams try here, on any toolchain.
 
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
+
 use homing_protocol::testing;
 use proptest::prelude::*;
 
@@ -129,4 +132,12 @@ proptest! {
     fn no_stream_breaks_anything(bytes in bytes(STREAM)) {
         testing::stream(&bytes);
     }
+}
+
+#[test]
+fn no_input_of_the_corpus_breaks_anything() {
+    corpus::replay("protocol_bytes", |bytes| {
+        testing::body(bytes);
+        testing::stream(bytes);
+    });
 }

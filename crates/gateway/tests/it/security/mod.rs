@@ -7,4 +7,5 @@ mod keys;
 mod operators;
 mod pki;
 mod raw;
+mod renewal;
 mod tls;

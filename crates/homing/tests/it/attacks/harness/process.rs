@@ -40,7 +40,9 @@ impl Process {
     /// Starts `homing serve` on ports that are free, in front of engines at these URLs (each may have `,key=value` behind it).
     pub fn serve(workers: &[&str], more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        arguments.extend(["--health-interval", "200ms"]);
+        if !more.contains(&"--health-interval") {
+            arguments.extend(["--health-interval", "200ms"]);
+        }
         for worker in workers {
             arguments.extend(["--worker", worker]);
         }

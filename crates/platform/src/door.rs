@@ -1,11 +1,7 @@
 //! Who is let in? Connections are counted, in all and by address, and TLS is agreed upon.
 //!
-//! **Invariant:** a connection counts from its acceptance to its end, its handshake included, so that nobody can hold more than the
-//! limits by never finishing one.
-//!
 //! Who is turned away is told so where that can be said without TLS, and only to so many at once: the others are just closed.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,14 +11,17 @@ use homing_telemetry::{Metrics, TurnedAway};
 use homing_tls::{Identity, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
+use crate::connections::{Access, ConnectionLimits, Connections, Displaced, WhenFull};
 use crate::guard::{Guard, Watch};
 
 /// Those who are told at once that there is no room for them.
 const FAREWELLS: usize = 64;
 /// How long telling one may take.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long a connection above a limit may take to agree upon TLS, and to send a head.
+const RESERVED_TIMEOUT: Duration = Duration::from_secs(2);
 /// What they are told.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
     content-length: 112\r\n\r\n\
@@ -30,10 +29,10 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// The door of one listener.
 #[derive(Debug)]
-pub(crate) struct Door {
-    room: Arc<Semaphore>,
-    /// Connections by address. Held for as long as one is looked up.
-    by_client: Mutex<HashMap<IpAddr, u32>>,
+pub struct Door {
+    /// Held for as long as one is counted.
+    connections: Mutex<Connections>,
+    counted: ConnectionLimits,
     limits: DoorLimits,
     identity: Option<Identity>,
     farewells: Arc<Semaphore>,
@@ -42,23 +41,47 @@ pub(crate) struct Door {
 
 /// A connection that was let in; it counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub struct Entered {
     door: Arc<Door>,
+    id: u64,
     client: IpAddr,
-    _permit: OwnedSemaphorePermit,
+    access: Access,
+    watch: Arc<Watch>,
+}
+
+impl Entered {
+    /// The address that it is counted for: see [`client_of`].
+    pub fn client(&self) -> IpAddr {
+        self.client
+    }
+
+    /// What it may be used for.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// What it and its requests know of each other.
+    pub fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
 }
 
 impl Door {
     /// A door for `connections` at once. With an identity, TLS is spoken.
-    pub(crate) fn new(
+    pub fn new(
         connections: usize,
+        when_full: WhenFull,
         limits: DoorLimits,
         identity: Option<Identity>,
         metrics: &Arc<Metrics>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            room: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))),
-            by_client: Mutex::default(),
+            connections: Mutex::default(),
+            counted: ConnectionLimits {
+                total: connections,
+                per_client: limits.per_client,
+                when_full,
+            },
             limits,
             identity,
             farewells: Arc::new(Semaphore::new(FAREWELLS)),
@@ -67,39 +90,41 @@ impl Door {
     }
 
     /// The longest head that comes through, in bytes.
-    pub(crate) fn most_header_bytes(&self) -> usize {
+    pub fn most_header_bytes(&self) -> usize {
         usize::try_from(self.limits.header_bytes).unwrap_or(usize::MAX)
     }
 
     /// The most headers that come through.
-    pub(crate) fn most_headers(&self) -> usize {
+    pub fn most_headers(&self) -> usize {
         self.limits.headers as usize
     }
 
     /// Lets a connection in, or turns it away.
-    pub(crate) fn enter(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<(Entered, TcpStream)> {
+    pub fn enter(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<(Entered, TcpStream)> {
         let client = client_of(from.ip());
-        let Ok(permit) = self.room.clone().try_acquire_owned() else {
-            self.turn_away(stream, TurnedAway::Total);
-            return None;
-        };
-        let most = self.limits.per_client;
-        let entered = {
-            let mut by_client = self.by_client();
-            let count = by_client.entry(client).or_default();
-            *count += 1;
-            *count <= most
+        let watch = Watch::new(&self.metrics);
+        // The lock is given back before anything is dropped that wants it.
+        let accepted = self.connections().accept(client, &watch, &self.counted);
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(limit) => {
+                self.turn_away(stream, limit);
+                return None;
+            }
         };
         let pass = Entered {
             door: self.clone(),
+            id: accepted.id,
             client,
-            _permit: permit,
+            access: accepted.access,
+            watch,
         };
         self.metrics.gateway.open_connections.raise();
-        if !entered {
-            drop(pass);
-            self.turn_away(stream, TurnedAway::Client);
-            return None;
+        if accepted.displaced == Displaced::One {
+            self.metrics.http.displaced_connections.add(1);
+        }
+        if accepted.access == Access::HealthOnly {
+            self.metrics.http.reserved_connections.add(1);
         }
         // If that cannot be set, answers come a little later.
         let _ = stream.set_nodelay(true);
@@ -107,18 +132,18 @@ impl Door {
     }
 
     /// Agrees upon TLS, if it is spoken, and guards what comes.
-    pub(crate) async fn open<W>(
-        &self,
-        stream: TcpStream,
-        watch: &Arc<Watch>,
-        wrap: impl FnOnce(Io) -> W,
-    ) -> Option<Guard<W>>
+    pub async fn open<W>(&self, stream: TcpStream, entered: &Entered, wrap: impl FnOnce(Io) -> W) -> Option<Guard<W>>
     where
         W: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
+        let mut limits = self.limits.clone();
+        if entered.access == Access::HealthOnly {
+            limits.handshake = limits.handshake.min(RESERVED_TIMEOUT);
+            limits.header_time = limits.header_time.min(RESERVED_TIMEOUT);
+        }
         let io = match &self.identity {
             None => Io::Plain(stream),
-            Some(identity) => match identity.accept(stream, self.limits.handshake).await {
+            Some(identity) => match identity.accept(stream, limits.handshake).await {
                 Ok(io) => io,
                 Err(error) => {
                     tracing::debug!(%error, "a connection is not taken");
@@ -131,7 +156,7 @@ impl Door {
                 }
             },
         };
-        Some(Guard::new(wrap(io), watch.clone(), self.limits.clone()))
+        Some(Guard::new(wrap(io), entered.watch.clone(), limits))
     }
 
     fn turn_away(&self, mut stream: TcpStream, why: TurnedAway) {
@@ -156,26 +181,20 @@ impl Door {
         });
     }
 
-    fn by_client(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
-        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         self.door.metrics.gateway.open_connections.lower();
-        let mut by_client = self.door.by_client();
-        if let Some(count) = by_client.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                by_client.remove(&self.client);
-            }
-        }
+        self.door.connections().remove(self.id);
     }
 }
 
 /// Whom an address stands for: of IPv6 everybody has a network of 64 bits at least.
-fn client_of(address: IpAddr) -> IpAddr {
+pub fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -8,7 +8,8 @@
 //!
 //! **Invariant:** of a head that has not passed at most the limit and one read are kept.
 //!
-//! A body in chunks is passed on without being counted, and its request is the last of its connection: what follows it is not read.
+//! A body in chunks is checked while it passes ([`ChunkScanner`]), and its request is the last of its connection: what follows it is not
+//! read.
 //!
 //! Cost: a head that comes in one piece is looked at where it lies. A connection has one timer, which is set anew about once in the
 //! time that it may be idle.
@@ -22,10 +23,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use homing_config::security::DoorLimits;
+use crate::ChunkScanner;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Method, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use crate::head::{self, Fault, Framing};
@@ -43,7 +46,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// What a connection and the requests over it know of each other.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     metrics: Arc<Metrics>,
     began: Instant,
     /// Requests that are being answered.
@@ -51,33 +54,57 @@ pub(crate) struct Watch {
     /// When the last of them ended, in milliseconds since it began.
     ended: AtomicU64,
     refused: OnceLock<Fault>,
+    /// Notified once, when another connection takes the place of this one.
+    displaced: Notify,
 }
 
 impl Watch {
-    pub(crate) fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
+    /// For a connection that begins now.
+    pub fn new(metrics: &Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             metrics: metrics.clone(),
             began: Instant::now(),
             busy: AtomicU32::new(0),
             ended: AtomicU64::new(0),
             refused: OnceLock::new(),
+            displaced: Notify::new(),
         })
     }
 
     /// What is wrong with a request, if it stands for one that was refused.
-    pub(crate) fn fault(&self, method: &Method) -> Option<Fault> {
+    pub fn fault(&self, method: &Method) -> Option<Fault> {
         self.refused.get().copied().filter(|_| method.as_str() == REFUSED)
+    }
+
+    /// Whether no request is being answered.
+    pub fn is_idle(&self) -> bool {
+        self.busy.load(Relaxed) == 0
+    }
+
+    /// Ends the connection, because another one takes its place.
+    pub(crate) fn displace(&self) {
+        self.displaced.notify_one();
+    }
+
+    /// Waits until the connection is to end, because another one takes its place.
+    pub async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+
+    /// A head has passed: its request is being answered from now on.
+    pub(crate) fn begin_request(&self) {
+        self.busy.fetch_add(1, Relaxed);
     }
 
     /// Until when it may be idle; `None` while it is not.
     fn idle_until(&self, idle: Duration) -> Option<Instant> {
         let ended = self.began + Duration::from_millis(self.ended.load(Relaxed));
-        (self.busy.load(Relaxed) == 0).then(|| ended + idle)
+        self.is_idle().then(|| ended + idle)
     }
 }
 
 /// Whether a connection ends with the answer to this request, because nobody counted where its body ends.
-pub(crate) fn is_last(headers: &HeaderMap) -> bool {
+pub fn is_last(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING)
 }
 
@@ -96,13 +123,14 @@ impl Drop for Ticket {
 
 /// The body of an answer, with whose end its request is over.
 #[derive(Debug)]
-pub(crate) struct Ticketed<B> {
+pub struct Ticketed<B> {
     body: B,
     _ticket: Ticket,
 }
 
 impl<B> Ticketed<B> {
-    pub(crate) fn new(body: B, watch: Arc<Watch>) -> Self {
+    /// The request is over when this body is dropped.
+    pub fn new(body: B, watch: Arc<Watch>) -> Self {
         Self {
             body,
             _ticket: Ticket(watch),
@@ -137,6 +165,8 @@ enum Phase {
     Body(u64),
     /// Everything belongs to the last request.
     Rest,
+    /// Its chunks cannot be read, which is to be said.
+    BadChunk(&'static str),
     /// What stands in for a head that was refused is given.
     Instead,
     /// Nothing more is read, and that is not said.
@@ -147,7 +177,7 @@ enum Phase {
 
 /// A client's connection.
 #[derive(Debug)]
-pub(crate) struct Guard<S> {
+pub struct Guard<S> {
     stream: S,
     watch: Arc<Watch>,
     limits: DoorLimits,
@@ -158,6 +188,8 @@ pub(crate) struct Guard<S> {
     given: usize,
     /// How much of it is known to hold no end of a head.
     looked: usize,
+    /// What is known of the chunks of the last request.
+    chunks: ChunkScanner,
     /// When the head that is to come must be there; `None` while nothing of it came after the first.
     due: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -167,7 +199,8 @@ pub(crate) struct Guard<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
-    pub(crate) fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
+    /// The time for the first head begins now.
+    pub fn new(stream: S, watch: Arc<Watch>, limits: DoorLimits) -> Self {
         Self {
             stream,
             due: Some(Instant::now() + limits.header_time),
@@ -177,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             kept: Vec::new(),
             given: 0,
             looked: 0,
+            chunks: ChunkScanner::default(),
             timer: None,
             left: 0,
             linger: None,
@@ -211,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             return Err(Fault::Long);
         }
         let framing = head::check(head, self.limits.headers as usize)?;
-        self.watch.busy.fetch_add(1, Relaxed);
+        self.watch.begin_request();
         Ok(framing)
     }
 
@@ -268,6 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
                 Ok(Framing::Chunked) => {
                     self.phase = Phase::Rest;
                     self.due = None;
+                    self.check_chunks(before + end, out);
                 }
                 Ok(framing) => {
                     self.kept.extend_from_slice(came);
@@ -286,6 +321,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             self.due.get_or_insert(Instant::now() + self.limits.header_time);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads of the body of the last request, which comes in chunks.
+    fn rest(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let begin = out.filled().len();
+        if self.kept.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
+        } else {
+            let all = self.kept.len();
+            self.give(all, out);
+        }
+        self.check_chunks(begin, out);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Checks the chunks that begin or go on at `begin` of what is read. Nothing of a read that is wrong is passed on.
+    fn check_chunks(&mut self, begin: usize, out: &mut ReadBuf<'_>) {
+        if let Err(why) = self.chunks.scan(&out.filled()[begin..]) {
+            out.set_filled(begin);
+            self.kept.clear();
+            self.given = 0;
+            let turned = &self.watch.metrics.gateway.refused_connections;
+            turned.of(TurnedAway::Malformed).add(1);
+            self.phase = Phase::BadChunk(why);
+        }
     }
 
     /// Reads, unless time is over.
@@ -397,11 +457,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                     }
                 }
                 Phase::Body(left) => ready!(this.body(left, cx, out))?,
-                Phase::Rest if !this.kept.is_empty() => {
-                    let all = this.kept.len();
-                    this.give(all, out);
+                Phase::Rest => {
+                    ready!(this.rest(cx, out))?;
+                    if matches!(this.phase, Phase::Rest) {
+                        return Poll::Ready(Ok(()));
+                    }
                 }
-                Phase::Rest => return Pin::new(&mut this.stream).poll_read(cx, out),
+                Phase::BadChunk(why) => {
+                    this.phase = Phase::Mute;
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
                 Phase::Instead => {
                     let all = this.kept.len();
                     if this.give(all, out) {

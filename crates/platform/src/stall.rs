@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 /// A connection whose writes must get on.
 #[derive(Debug)]
-pub(crate) struct Stall<S> {
+pub struct Stall<S> {
     stream: S,
     most: Duration,
     /// Runs while something waits to be written.
@@ -23,7 +23,7 @@ pub(crate) struct Stall<S> {
 
 impl<S> Stall<S> {
     /// Writes may stand still for `most`.
-    pub(crate) fn new(stream: S, most: Duration) -> Self {
+    pub fn new(stream: S, most: Duration) -> Self {
         Self {
             stream,
             most,
