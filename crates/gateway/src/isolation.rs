@@ -10,6 +10,7 @@
 
 use bytes::Bytes;
 use homing_config::{CacheIsolation, EngineFields};
+use homing_domain::excerpt;
 use homing_protocol::engine_fields::{self, FieldRule, FoundField, Removal};
 use homing_protocol::json::{self, Kind};
 use homing_protocol::{AnswerFilter, Ask, Endpoint, Form, Hints, Limits, Other, Problem, form};
@@ -21,9 +22,6 @@ use crate::case::Arrived;
 use crate::gateway::Gateway;
 use crate::keyring::Key;
 use crate::refusal::Refuse;
-
-/// The longest part of a field's name that an error repeats, in characters.
-const MAX_SHOWN: usize = 128;
 
 /// What becomes of a body before an engine gets it. Callers of the route API do it themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +120,7 @@ impl Gateway {
             return Ok(mode);
         };
         self.count_fields(FieldAction::Refused);
-        let path: String = refused.path.chars().take(MAX_SHOWN).collect();
+        let path = excerpt(&refused.path).to_string();
         let message = format!(
             "`{path}` is a field of the engine ({}), which clients must not set: remove it from the request, or have the operator \
              set `serve.engine-fields` to `strip` or `allow`",

@@ -181,55 +181,85 @@ pub(crate) fn container_of(name: &[u8]) -> Option<&'static str> {
     CONTAINERS.into_iter().find(|known| known.as_bytes() == name)
 }
 
+/// Where fields are: in a container, and how many containers deep.
+#[derive(Clone, Copy)]
+struct Inside {
+    container: Option<&'static str>,
+    depth: usize,
+}
+
+impl Inside {
+    const TOP: Self = Self {
+        container: None,
+        depth: 0,
+    };
+
+    const fn next(self, container: &'static str) -> Self {
+        Self {
+            container: Some(container),
+            depth: self.depth + 1,
+        }
+    }
+}
+
 /// The fields of the table that a body has, by their paths.
 pub fn find(body: &[u8], fields: &Fields) -> Vec<FoundField> {
-    let mut found = BTreeMap::new();
+    let mut search = Search::default();
     for field in fields.iter() {
-        look_at((field.key.of(body), field.value.of(body)), (&mut found, ""), (None, 0));
+        search.look_at(field.key.of(body), field.value.of(body), "", Inside::TOP);
     }
-    found.into_values().collect()
+    search.found.into_values().collect()
 }
 
 /// The fields of the table in the value of a container.
 pub(crate) fn find_in_container(container: &'static str, value: &[u8]) -> Vec<FoundField> {
-    let mut found = BTreeMap::new();
-    look_into(value, (&mut found, container), (container, 1));
-    found.into_values().collect()
+    let mut search = Search::default();
+    search.look_into(value, container, Inside::TOP.next(container));
+    search.found.into_values().collect()
 }
 
-type Found<'a> = (&'a mut BTreeMap<String, FoundField>, &'a str);
-
-fn look_at((key, value): (&[u8], &[u8]), (found, above): Found<'_>, (inside, depth): (Option<&'static str>, usize)) {
-    let name = name_of(key);
-    let row = row_of(&name, inside);
-    let container = container_of(&name).filter(|_| matches!(kind(value), Some(Kind::Object | Kind::Array)));
-    let (row, container) = match (row, container) {
-        (None, None) => return,
-        (None, Some(_)) if depth >= MAX_NESTED => (Some(&TOO_DEEP), None),
-        other => other,
-    };
-    // Names of the table and of containers are ASCII, and prefixes stand for names that are text.
-    let name = String::from_utf8_lossy(&name);
-    let path = if above.is_empty() {
-        name.into_owned()
-    } else {
-        format!("{above}.{name}")
-    };
-    if let Some(field) = row {
-        let is_null = value == b"null";
-        let known = found.entry(path.clone()).or_insert(FoundField { path, field, is_null });
-        known.is_null &= is_null;
-    } else if let Some(container) = container {
-        look_into(value, (found, &path), (container, depth + 1));
-    }
+/// Fields of the table that were found, by their paths.
+#[derive(Default)]
+struct Search {
+    found: BTreeMap<String, FoundField>,
 }
 
-fn look_into(value: &[u8], (found, above): Found<'_>, (container, depth): (&'static str, usize)) {
-    for object in objects_of(value) {
-        for entry in entries(object).into_iter().flatten() {
-            look_at(entry, (&mut *found, above), (Some(container), depth));
+impl Search {
+    fn look_at(&mut self, key: &[u8], value: &[u8], above: &str, inside: Inside) {
+        let name = name_of(key);
+        let row = row_of(&name, inside.container);
+        let container = container_of(&name).filter(|_| is_nested(value));
+        let (row, container) = match (row, container) {
+            (None, None) => return,
+            (None, Some(_)) if inside.depth >= MAX_NESTED => (Some(&TOO_DEEP), None),
+            other => other,
+        };
+        let name = String::from_utf8_lossy(&name);
+        let path = if above.is_empty() {
+            name.into_owned()
+        } else {
+            format!("{above}.{name}")
+        };
+        if let Some(field) = row {
+            let is_null = value == b"null";
+            let known = self.found.entry(path.clone());
+            known.or_insert(FoundField { path, field, is_null }).is_null &= is_null;
+        } else if let Some(container) = container {
+            self.look_into(value, &path, inside.next(container));
         }
     }
+
+    fn look_into(&mut self, value: &[u8], path: &str, inside: Inside) {
+        for object in objects_of(value) {
+            for (key, value) in entries(object).into_iter().flatten() {
+                self.look_at(key, value, path, inside);
+            }
+        }
+    }
+}
+
+fn is_nested(value: &[u8]) -> bool {
+    matches!(kind(value), Some(Kind::Object | Kind::Array))
 }
 
 /// An object, or the objects of a list.
@@ -255,12 +285,8 @@ fn name_of(key: &[u8]) -> Cow<'_, [u8]> {
 pub fn remove(body: &Bytes, fields: &Fields, removal: Removal) -> Bytes {
     let mut splice = Splice::new(body, fields);
     for field in fields.iter() {
-        remove_one(
-            (field.key.of(body), field.value.of(body)),
-            &mut splice,
-            (None, 0),
-            removal,
-        );
+        let (key, value) = (field.key.of(body), field.value.of(body));
+        remove_one(key, value, &mut splice, Inside::TOP, removal);
     }
     if splice.is_empty() {
         return body.clone();
@@ -268,60 +294,43 @@ pub fn remove(body: &Bytes, fields: &Fields, removal: Removal) -> Bytes {
     splice.finish()
 }
 
-fn remove_one(
-    (key, value): (&[u8], &[u8]),
-    splice: &mut Splice<'_>,
-    (inside, depth): (Option<&'static str>, usize),
-    removal: Removal,
-) {
+fn remove_one(key: &[u8], value: &[u8], splice: &mut Splice<'_>, inside: Inside, removal: Removal) {
     let name = name_of(key);
-    let row = row_of(&name, inside);
+    let row = row_of(&name, inside.container);
     let is_removed = match removal {
         Removal::All => row.is_some(),
         Removal::RankPins => row.is_some_and(|row| row.rule == FieldRule::RankPin),
     };
-    let name_text = || String::from_utf8_lossy(&name).into_owned();
-    if is_removed {
-        splice.remove(&name_text());
-        return;
-    }
-    let Some(container) = container_of(&name).filter(|_| removal == Removal::All) else {
-        return;
-    };
-    if depth >= MAX_NESTED {
-        if matches!(kind(value), Some(Kind::Object | Kind::Array)) {
-            splice.remove(&name_text());
-        }
-    } else if let Some(new) = without(value, (container, depth + 1)) {
-        splice.set(&name_text(), new);
+    let container = container_of(&name).filter(|_| removal == Removal::All && is_nested(value));
+    let name = String::from_utf8_lossy(&name);
+    if is_removed || (container.is_some() && inside.depth >= MAX_NESTED) {
+        splice.remove(&name);
+    } else if let Some(new) = container.and_then(|container| without(value, inside.next(container))) {
+        splice.set(&name, new);
     }
 }
 
 /// The value of a container without fields of the table; `None` if it has none.
-fn without(value: &[u8], inside: (&'static str, usize)) -> Option<Vec<u8>> {
-    match kind(value) {
-        Some(Kind::Object) => object_without(value, inside),
-        Some(Kind::Array) => {
-            let all: Vec<(&[u8], Option<Vec<u8>>)> =
-                items(value)?.map(|item| (item, object_without(item, inside))).collect();
-            if all.iter().all(|(_, new)| new.is_none()) {
-                return None;
-            }
-            let mut list = vec![b'['];
-            for (place, (old, new)) in all.iter().enumerate() {
-                if place > 0 {
-                    list.push(b',');
-                }
-                list.extend_from_slice(new.as_deref().unwrap_or(old));
-            }
-            list.push(b']');
-            Some(list)
-        }
-        _ => None,
+fn without(value: &[u8], inside: Inside) -> Option<Vec<u8>> {
+    if kind(value) == Some(Kind::Object) {
+        return object_without(value, inside);
     }
+    let all: Vec<(&[u8], Option<Vec<u8>>)> = items(value)?.map(|item| (item, object_without(item, inside))).collect();
+    if all.iter().all(|(_, new)| new.is_none()) {
+        return None;
+    }
+    let mut list = vec![b'['];
+    for (place, (old, new)) in all.iter().enumerate() {
+        if place > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(new.as_deref().unwrap_or(old));
+    }
+    list.push(b']');
+    Some(list)
 }
 
-fn object_without(value: &[u8], (container, depth): (&'static str, usize)) -> Option<Vec<u8>> {
+fn object_without(value: &[u8], inside: Inside) -> Option<Vec<u8>> {
     if kind(value) != Some(Kind::Object) {
         return None;
     }
@@ -331,8 +340,8 @@ fn object_without(value: &[u8], (container, depth): (&'static str, usize)) -> Op
     };
     let mut splice = Splice::new(value, &fields);
     for field in fields.iter() {
-        let entry = (field.key.of(value), field.value.of(value));
-        remove_one(entry, &mut splice, (Some(container), depth), Removal::All);
+        let (key, value) = (field.key.of(value), field.value.of(value));
+        remove_one(key, value, &mut splice, inside, Removal::All);
     }
     (!splice.is_empty()).then(|| splice.finish().to_vec())
 }

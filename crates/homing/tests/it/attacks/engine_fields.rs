@@ -475,11 +475,8 @@ fn callers_of_the_route_api_are_told_what_to_remove() {
     let engine = FakeEngine::start("tiny");
     for with_keys in [false, true] {
         let path = keys.path();
-        let more = ["--keys", path.as_str()];
-        let gateway = serve(
-            &[&engine.url()],
-            &[&["--route", "127.0.0.1:0"][..], if with_keys { &more[..] } else { &[] }].concat(),
-        );
+        let more: &[&str] = if with_keys { &["--keys", &path] } else { &[] };
+        let gateway = serve(&[&engine.url()], &[&["--route", "127.0.0.1:0"][..], more].concat());
         let route = |body: &Value| post_json(&gateway.proxies(), "/homing/v1/route", &[], body);
         let body = json!({
             "model": "tiny", "tokens": [1, 2, 3], "book": false, "priority": 5, "cache_salt": "s", "homing": { "tenant": "acme" }
