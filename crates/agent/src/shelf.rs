@@ -347,6 +347,7 @@ mod tests {
             verified_ms: None,
             buffered: 0,
             epoch: 0,
+            is_stream_proven: true,
             lag_ms: None,
             counters: Counters::default(),
         }

@@ -76,6 +76,13 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.health.backoff <= config.health.backoff_most,
     },
     Check {
+        left: KnobId::HealthStallSuspectAfter,
+        rule: "must not exceed",
+        right: KnobId::HealthStallEjectAfter,
+        when: "",
+        holds: |config| config.health.stall.suspect_after <= config.health.stall.eject_after,
+    },
+    Check {
         left: KnobId::IndexRecord,
         rule: "excludes",
         right: KnobId::IndexFrom,

@@ -21,7 +21,7 @@ use crate::security::{HttpServer, HttpServerKnobs};
 use crate::serve::Serve;
 use crate::table::KnobId;
 use crate::values::{NONE, Values};
-use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
+use crate::worker::{AddressScope, WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,12 +164,16 @@ pub struct Events {
     pub threads: u32,
     /// Batches that may wait in a lane.
     pub lane_batches: u32,
+    /// Bytes of batches between the sockets of a lane and the index.
+    pub lane_bytes: u64,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How often a quiet connection is tested.
     pub heartbeat: Duration,
     /// The longest message that is read, in bytes.
     pub max_message_bytes: u64,
+    /// The directory in which local sockets must be, if there is one.
+    pub socket_dir: Option<PathBuf>,
 }
 
 /// `homing agent`.
@@ -228,6 +232,8 @@ impl Config {
             cache_view: self.index.cache_view,
             without_source: WithoutSource::Refuse,
             copies: self.index.copies,
+            scope: AddressScope::Any,
+            socket_dir: self.events.socket_dir.clone(),
         }
     }
 
@@ -265,9 +271,11 @@ impl Config {
             events: Events {
                 threads: of.small(KnobId::EventsThreads),
                 lane_batches: of.small(KnobId::EventsLaneBatches),
+                lane_bytes: of.size(KnobId::EventsLaneBytes),
                 connect_timeout: of.time(KnobId::EventsConnectTimeout),
                 heartbeat: of.time(KnobId::EventsHeartbeat),
                 max_message_bytes: of.size(KnobId::EventsMaxMessage),
+                socket_dir: of.file(KnobId::EventsSocketDir),
             },
             agent: Agent {
                 listen: of.address(KnobId::AgentListen),

@@ -19,6 +19,8 @@ pub struct Security {
     pub admin_token: Secret,
     /// What workers must know that tell of themselves.
     pub register_token: Secret,
+    /// The file of further such tokens, with what each allows.
+    pub register_tokens: Option<PathBuf>,
     /// The certificate of the listeners.
     pub tls: TlsFiles,
     /// How workers are spoken to.
@@ -140,6 +142,7 @@ impl Security {
             open: of.switch(KnobId::ServeOpen),
             admin_token: of.secret(KnobId::ServeAdminToken),
             register_token: of.secret(KnobId::ServeRegisterToken),
+            register_tokens: of.file(KnobId::ServeRegisterTokens),
             tls: TlsFiles {
                 cert: of.file(KnobId::ServeTlsCert),
                 key: of.file(KnobId::ServeTlsKey),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homing_domain::Tokens;
 
-use crate::choices::{AdapterMode, CheckWorkers, Switch};
+use crate::choices::{AdapterMode, CacheIsolation, CheckWorkers, EngineFields, Switch};
 use crate::security::Security;
 use crate::table::KnobId;
 use crate::values::Values;
@@ -48,8 +48,19 @@ pub struct Serve {
     pub queue: ServeQueue,
     /// What is kept and written of requests.
     pub records: Records,
+    /// What of a client reaches engines.
+    pub isolation: Isolation,
     /// Who may ask, and how.
     pub security: Security,
+}
+
+/// What of a client reaches engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// What is done with fields that belong to engines.
+    pub engine_fields: EngineFields,
+    /// Whose cached prefixes a request can use.
+    pub cache: CacheIsolation,
 }
 
 /// Bounds of bodies.
@@ -176,6 +187,10 @@ impl Serve {
                 log_bytes: of.size(KnobId::ServeLogBytes),
                 log_files: of.small(KnobId::ServeLogFiles),
                 engine_words: of.choice(Switch::ALL, KnobId::ServeEngineWords),
+            },
+            isolation: Isolation {
+                engine_fields: of.choice(EngineFields::ALL, KnobId::ServeEngineFields),
+                cache: of.choice(CacheIsolation::ALL, KnobId::ServeCacheIsolation),
             },
             security: Security::build(of),
         }

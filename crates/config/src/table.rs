@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
-    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheIsolation, CacheView, CheckWorkers, DisaggWhen, EngineFields,
+    EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -117,8 +117,8 @@ knobs! {
     /// Within which time a view must have been verified, by an event, a heartbeat or a question, to be called live.
     FeedVerifyWithin = "feed.verify-within", "5s", Kind::Time(100..=10 * MINUTE);
 
-    /// How many batches of a rank are kept while it is being repaired. When they are more, the newest are dropped and
-    /// asked for afterwards.
+    /// How many batches of a rank are kept while it is being repaired, and how many may be between its source and its view at any time. When
+    /// they are more, the source is not read until there is room.
     FeedBufferBatches = "feed.buffer-batches", "1024", Kind::Count(Unit::Batches, 16..=1 << 20);
 
     /// How many blocks those batches may have in all. When they are more, the newest batches are dropped and asked for
@@ -160,9 +160,12 @@ knobs! {
     /// How many threads decode and hash events. All events of a rank go through the same one.
     EventsThreads = "events.threads", "2", Kind::Count(Unit::Threads, 1..=64);
 
-    /// How many batches may wait in a lane between two steps. When it is full, batches are dropped, and their ranks are
-    /// stale until they are repaired.
+    /// Batches that may wait for each thread that decodes. When they are more, sources are not read until there is room.
     EventsLaneBatches = "events.lane-batches", "4096", Kind::Count(Unit::Batches, 16..=1 << 20);
+
+    /// Size of the undecoded batches that may be between the sockets of each decoding thread and the index. When they are more, sources
+    /// are not read until there is room. A larger message waits until it is alone.
+    EventsLaneBytes = "events.lane-bytes", "64MiB", Kind::Size(64 << 10..=16 << 30);
 
     /// How long it may take to connect to a source of events before it is tried anew.
     EventsConnectTimeout = "events.connect-timeout", "5s", Kind::Time(100..=MINUTE);
@@ -172,6 +175,10 @@ knobs! {
 
     /// How long a message of a source of events may be. A longer one is not read, and the connection is begun anew.
     EventsMaxMessage = "events.max-message-bytes", "64MiB", Kind::Size(64 << 10..=1 << 30);
+
+    /// The directory in which local sockets (`ipc:`) of events and replays must be. With `none`, those that flags or the settings file name may be
+    /// anywhere, and one that only the engine itself names is not used.
+    EventsSocketDir = "events.socket-dir", "none", Kind::File;
 
     /// Where `homing agent` listens. Whoever can reach it can read what is cached.
     AgentListen = "agent.listen", "127.0.0.1:7600", Kind::Address;
@@ -252,6 +259,20 @@ knobs! {
     /// The longest that a registration may ask for.
     LeaseMost = "discovery.lease-most", "300s", Kind::Time(100..=24 * HOUR);
 
+    /// Networks that the addresses of registered workers and of their events may be in; `none`: all that are not denied. Loopback addresses may
+    /// be registered from this machine only, unless they are listed here.
+    RegisterAllow = "discovery.register-allow", "none", Kind::Networks;
+
+    /// Networks that they may not be in. The default has link-local and multicast networks, the addresses of cloud metadata, and what
+    /// is no address of a single machine. The gateway's own listeners are always denied.
+    RegisterDeny = "discovery.register-deny",
+        "169.254.0.0/16,fe80::/10,0.0.0.0/8,::/128,224.0.0.0/4,255.255.255.255/32,ff00::/8,100.100.100.200/32,fd00:ec2::254/128",
+        Kind::Networks;
+
+    /// How many registrations, renewals and removals one token may send from one address per minute. A minute's worth may be used at once.
+    /// More get 429 with `Retry-After`. A worker renews three times per lease.
+    RegistrationsPerMinute = "discovery.registrations-per-minute", "1200", Kind::Count(Unit::Number, 1..=1 << 32);
+
     /// How often a worker is asked again what it is: models and adapters come and go.
     ProbeInterval = "probe.interval", "60s", Kind::Time(100..=24 * HOUR);
 
@@ -301,6 +322,24 @@ knobs! {
     /// perhaps not theirs.
     HealthMostOut = "health.most-out", "0.5", Kind::Ratio(0.0..=1.0);
 
+    /// Whether workers that hang are found by their silence: no token of any stream, and counters that stand still.
+    HealthStallDetection = "health.stall-detection", "on", Kind::Choice(Switch::CHOICES);
+
+    /// How many times its expected step a worker with running streams may be silent before it is suspected of a stall.
+    HealthStallStepMultiple = "health.stall-step-multiple", "5", Kind::Ratio(1.0..=1000.0);
+
+    /// No worker is suspected of a stall after a shorter silence.
+    HealthStallSuspectAfter = "health.stall-suspect-after", "150ms", Kind::Time(20..=HOUR);
+
+    /// No worker is ejected because of a stall after a shorter silence.
+    HealthStallEjectAfter = "health.stall-eject-after", "800ms", Kind::Time(50..=HOUR);
+
+    /// When a larger share of the workers for the same model looks stalled, none of them is ejected: the cause is perhaps elsewhere.
+    HealthStallPanicThreshold = "health.stall-panic-threshold", "0.5", Kind::Ratio(0.0..=1.0);
+
+    /// Whether running streams leave an ejected worker, too. Otherwise they wait until it goes on, goes down or is silent for too long.
+    HealthStallMigrateStreams = "health.stall-migrate-streams", "off", Kind::Choice(Switch::CHOICES);
+
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
@@ -349,12 +388,23 @@ knobs! {
     /// Whether clients may come from other machines without keys: for gateways behind something that asks for them.
     ServeOpen = "serve.open", "off", Kind::Choice(Switch::CHOICES);
 
+    /// What is done with fields of clients that belong to engines: `kv_transfer_params`, `bootstrap_host`, `vllm_xargs.kv_transfer_params` and
+    /// others that name hosts, blocks and ranks. Unless `allow`, they are also removed from answers.
+    ServeEngineFields = "serve.engine-fields", "auto", Kind::Choice(EngineFields::CHOICES);
+
+    /// Whose cached prefixes a request with an API key can use. The `cache_salt` of a client is prefixed with its tenant in any case.
+    ServeCacheIsolation = "serve.cache-isolation", "salt", Kind::Choice(CacheIsolation::CHOICES);
+
     /// What operators must send as `Authorization: Bearer`. Needed unless `serve.admin` is on the loopback interface.
     ServeAdminToken = "serve.admin-token", "none", Kind::Secret;
 
     /// What workers must send as `Authorization: Bearer` to register themselves. The token of operators does as well; without either, no
     /// registration is taken.
     ServeRegisterToken = "serve.register-token", "none", Kind::Secret;
+
+    /// A file of tokens for workers that register themselves, each with the names, roles and addresses that it allows. The file is read again when
+    /// it changes. The page on security shows it. `serve.register-token` is a token for any name.
+    ServeRegisterTokens = "serve.register-tokens", "none", Kind::File;
 
     /// The certificates, as PEM, with which `homing serve` speaks TLS to clients, its own first. They are read again when they change.
     ServeTlsCert = "serve.tls-cert", "none", Kind::File;
@@ -766,7 +816,8 @@ knobs! {
     /// A fault from the start: requests for answers get status 500.
     MockFaultFail = "mock.fault-fail", "off", Kind::Choice(Switch::CHOICES);
 
-    /// A fault from the start: requests for answers are taken and nothing comes back.
+    /// A fault from the start: the engine core stops. Requests for answers are taken and nothing comes back, streams get no more
+    /// tokens; `/health` and `/metrics` are answered.
     MockFaultStall = "mock.fault-stall", "off", Kind::Choice(Switch::CHOICES);
 
     /// A fault from the start: the connection of an answer is cut after so many tokens; 0: never.

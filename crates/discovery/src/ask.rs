@@ -2,11 +2,12 @@
 //!
 //! **Invariant:** a question ends within its time limit, connecting and reading included, and at most so many bytes are read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use homing_config::{HttpUrl, SecretText};
+use homing_config::{AddressRules, AddressScope, HttpUrl, LoopbackUse, SecretText};
 use homing_platform::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use homing_platform::{HttpClient, HttpClientConfig, HttpClientError, StatusCode};
+use homing_platform::{ConnectRules, HttpClient, HttpClientConfig, HttpClientError, StatusCode};
 use homing_telemetry::Asked;
 use homing_tls::Trust;
 use serde::de::DeserializeOwned;
@@ -74,6 +75,27 @@ pub struct Outward {
     pub trust: Option<Trust>,
     /// What is sent to them as their API key.
     pub key: Option<SecretText>,
+    /// Which addresses those may have that registered themselves.
+    pub rules: Arc<AddressRules>,
+}
+
+/// Clients for questions to engines: one for each scope that their addresses can have.
+#[derive(Clone, Debug)]
+pub struct ScopedClients {
+    any: HttpClient,
+    registered: HttpClient,
+    registered_locally: HttpClient,
+}
+
+impl ScopedClients {
+    /// The client for workers of this scope.
+    pub fn of(&self, scope: AddressScope) -> &HttpClient {
+        match scope.loopback_use() {
+            None => &self.any,
+            Some(LoopbackUse::Listed) => &self.registered,
+            Some(LoopbackUse::Allowed) => &self.registered_locally,
+        }
+    }
 }
 
 /// A secret as it is sent.
@@ -86,6 +108,19 @@ pub(crate) fn bearer(key: &SecretText) -> Option<HeaderValue> {
 impl Outward {
     /// A client for questions to engines.
     pub fn client(&self) -> HttpClient {
+        self.client_for(None)
+    }
+
+    /// The same for each scope that addresses of workers can have.
+    pub fn clients(&self) -> ScopedClients {
+        ScopedClients {
+            any: self.client_for(None),
+            registered: self.client_for(Some(LoopbackUse::Listed)),
+            registered_locally: self.client_for(Some(LoopbackUse::Allowed)),
+        }
+    }
+
+    fn client_for(&self, loopback: Option<LoopbackUse>) -> HttpClient {
         let mut headers = HeaderMap::new();
         if let Some(value) = self.key.as_ref().and_then(bearer) {
             headers.insert(AUTHORIZATION, value);
@@ -93,6 +128,10 @@ impl Outward {
         HttpClient::new(HttpClientConfig {
             headers,
             trust: self.trust.clone(),
+            rules: loopback.map(|loopback| ConnectRules {
+                rules: self.rules.clone(),
+                loopback,
+            }),
             ..HttpClientConfig::default()
         })
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use homing_config::{Config, EventSource, Switch, WorkerDefaults, WorkerSpec};
-use homing_discovery::{Facts, Filled, NotReached, Outward, Probe, ProbeConfig};
+use homing_discovery::{Facts, Filled, NotReached, Outward, Probe, ProbeConfig, ScopedClients};
 use homing_domain::DpRank;
-use homing_platform::{HttpClient, StatusCode};
+use homing_platform::StatusCode;
 use homing_tokenize::{Clock, Dialect as Renders, LoadError, PromptOptions, Prompter};
 use homing_wire::Dialect;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl Default for Patience {
 /// Looks at engines.
 #[derive(Clone, Debug)]
 pub struct Examiner {
-    client: HttpClient,
+    clients: ScopedClients,
     probe: Probe,
     config: Arc<Config>,
     patience: Patience,
@@ -101,13 +101,13 @@ pub fn prompter(folder: &Path, model: &str, dialect: Dialect) -> Result<Prompter
 impl Examiner {
     /// An examiner with connections of its own.
     pub fn new(config: Arc<Config>, patience: Patience, outward: &Outward) -> Self {
-        let client = outward.client();
+        let clients = outward.clients();
         let answer = ProbeConfig {
             timeout: patience.answer,
         };
         let probe = Probe::speaking(answer, outward);
         Self {
-            client,
+            clients,
             probe,
             config,
             patience,
@@ -125,7 +125,7 @@ impl Examiner {
     pub async fn look(&self, examined: &Examined, depth: Depth) -> Observed {
         let Examined { spec, facts, prompter } = examined;
         let line = Line {
-            client: &self.client,
+            client: self.clients.of(spec.scope),
             url: &spec.url,
             limit: self.patience.answer,
         };
@@ -184,7 +184,7 @@ impl Examiner {
     async fn probed(&self, examined: &Examined, dp: DpRank, listener: &Listener) -> Result<Probed, String> {
         let Examined { spec, facts, .. } = examined;
         let line = Line {
-            client: &self.client,
+            client: self.clients.of(spec.scope),
             url: &spec.url,
             limit: self.patience.prompt,
         };

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const THREADS: usize = 1;
 /// Batches that wait to be decoded.
 const LANE: usize = 1024;
+/// Size of the batches that are on their way to the index.
+const LANE_BYTES: u64 = 16 << 20;
 /// From where on a replay is asked for: so far that nothing is sent but the end.
 const FAR: Sequence = Sequence(u64::MAX >> 1);
 
@@ -65,6 +67,7 @@ impl Listener {
         let lanes = LanesConfig {
             threads: THREADS,
             bound: LANE,
+            bytes: LANE_BYTES,
         };
         let words = |error: &dyn std::error::Error| error.to_string();
         let lanes = Lanes::start(lanes, &metrics).map_err(|error| words(&error))?;

@@ -36,6 +36,13 @@ pub struct FeedConfig {
     pub bug: Option<crate::Bug>,
 }
 
+impl FeedConfig {
+    /// Longest pause between two repairs because of drift or doubts.
+    pub const fn max_drift_pause_ms(&self) -> u64 {
+        self.drift_cooldown_ms << crate::drift::MAX_DOUBLINGS
+    }
+}
+
 impl Default for FeedConfig {
     fn default() -> Self {
         Self {

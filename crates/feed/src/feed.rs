@@ -124,6 +124,11 @@ impl Feed {
         Some(self.ranks.get(&rank)?.status(now_ms, &self.shared))
     }
 
+    /// Batches of a rank that are kept for a repair; 0 if there is no such rank.
+    pub fn buffered(&self, rank: RankId) -> usize {
+        self.ranks.get(&rank).map_or(0, |rank| rank.buffer.len())
+    }
+
     /// Sizes of one rank's view.
     pub fn rank_stats(&self, rank: RankId) -> Option<homing_index::RankStats> {
         self.shared.index.rank_stats(self.ranks.get(&rank)?.serving.slot).ok()

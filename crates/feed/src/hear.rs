@@ -23,10 +23,27 @@ impl Rank {
         if self.is_probing() {
             self.abandon(shared);
         }
+        if !self.is_stream_proven {
+            self.heard_unproven(now_ms, batch, shared);
+            return;
+        }
         match self.work {
             Work::Steady => self.heard_steady(now_ms, batch, shared),
             Work::Repairing(_) => self.heard_while_repairing(now_ms, batch, shared),
             Work::Failed { .. } => self.heard_after_failure(now_ms, batch, shared),
+        }
+    }
+
+    /// The batch may be of a former life, whose last batches are still under way: the source is asked whether it has sent it.
+    fn heard_unproven(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
+        if self.serving.history.verdict(batch.sequence, batch.digest) == Verdict::Same {
+            self.is_stream_proven = true;
+            self.counters.repeats += 1;
+            return;
+        }
+        self.keep(now_ms, batch, shared);
+        if !matches!(self.work, Work::Repairing(_)) {
+            self.mend(now_ms, shared);
         }
     }
 
@@ -139,6 +156,7 @@ impl Rank {
     pub(crate) fn keep(&mut self, now_ms: u64, batch: KvBatch, shared: &mut Shared) {
         let sequence = batch.sequence;
         self.kept_ms = Some(now_ms);
+        self.has_heard_since_ask = true;
         let pushed = self.buffer.push(batch);
         match pushed {
             Pushed::Kept => {}
@@ -174,8 +192,11 @@ impl Rank {
                 ..self.source
             };
             self.discovered(now_ms, source, shared);
+            // It came over the subscription itself.
+            self.is_stream_proven = true;
             return;
         }
+        self.is_stream_proven = true;
         let is_idle = matches!(self.work, Work::Steady) || self.is_probing();
         if self.link != Link::Up || !is_idle {
             if let Some((sequence, _)) = newest {
@@ -213,6 +234,7 @@ impl Rank {
             && !planted!(shared.config.bug, DroppedTailForgotten)
         {
             self.note_heard(sequence);
+            self.has_heard_since_ask = true;
         }
         if self.is_probing() {
             self.abandon(shared);

@@ -107,6 +107,7 @@ impl Rank {
         let Work::Repairing(repair) = &mut self.work else {
             return;
         };
+        self.has_heard_since_ask = false;
         repair.phase = Phase::Asked {
             since_ms: now_ms,
             heard_ms: now_ms,
@@ -162,6 +163,15 @@ impl Rank {
 
     /// Applies what was heard meanwhile, then shows the draft, unless something is still missing.
     pub(crate) fn drain(&mut self, now_ms: u64, shared: &mut Shared) {
+        if !self.is_stream_proven && !self.prove_stream() {
+            if self.has_heard_since_ask {
+                self.mend(now_ms, shared);
+                return;
+            }
+            // The source has been asked since, and what was heard is in its answer or of a former life.
+            self.buffer.clear();
+            self.highest = None;
+        }
         loop {
             let target = self.target();
             let (cursor, history) = (target.cursor, &target.history);
@@ -187,6 +197,15 @@ impl Rank {
         }
         self.publish(shared);
         self.settle(now_ms, shared);
+    }
+
+    /// Looks for a batch that was heard and that the source has sent in its answer as well.
+    fn prove_stream(&mut self) -> bool {
+        let target = self.target();
+        let is_same = |batch: &KvBatch| target.history.verdict(batch.sequence, batch.digest) == Verdict::Same;
+        let is_proven = self.buffer.stale(target.cursor).any(is_same);
+        self.is_stream_proven = is_proven;
+        is_proven
     }
 
     pub(crate) fn publish(&mut self, shared: &mut Shared) {
@@ -288,9 +307,8 @@ impl Rank {
 
     /// Nothing is known to be missing. Is that so?
     pub(crate) fn look_after(&mut self, now_ms: u64, shared: &mut Shared) {
-        if self.serving.coverage == Coverage::Complete
-            && let Ok(stats) = shared.index.rank_stats(self.serving.slot)
-        {
+        let can_be_judged = self.serving.coverage == Coverage::Complete || self.drift.is_suspended();
+        if can_be_judged && let Ok(stats) = shared.index.rank_stats(self.serving.slot) {
             // What a list placed behind holes may wait for ever.
             let waiting = stats.orphans - stats.behind_holes;
             self.drift.orphans(now_ms, if stats.truncated { 0 } else { waiting });
@@ -301,7 +319,8 @@ impl Rank {
                     (Recovery::LiveOnly, _) => self.reset(now_ms, None, shared),
                     (_, Remedy::BeginEmpty) => self.begin_empty(now_ms, shared),
                     (Recovery::Replay | Recovery::List, Remedy::Rebuild) => {
-                        self.serving.is_doubted = true;
+                        // A view that began empty holds nothing wrong.
+                        self.serving.is_doubted = !self.drift.is_suspended();
                         self.restore(now_ms, shared);
                     }
                 }

@@ -5,6 +5,9 @@
 //!
 //! **Invariant:** after a new subscription nothing is applied before the source has shown that it is the one we knew.
 //!
+//! **Invariant:** when an agent is known to live anew, nothing that is heard over the present subscription is applied before a heartbeat
+//! over it, or a batch that the agent has sent as well, has shown that it is of the new life.
+//!
 //! What is heard is judged in `hear.rs`, what is missing is fetched in `mend.rs`, and answers are judged in `answer.rs`.
 
 use homing_domain::{KvBatch, KvChange, RankId, Sequence};
@@ -33,6 +36,10 @@ pub(crate) struct Rank {
     pub(crate) highest: Option<Sequence>,
     pub(crate) work: Work,
     pub(crate) link: Link,
+    /// Whether the subscription is known to be to the life of the source that we know.
+    pub(crate) is_stream_proven: bool,
+    /// Whether a batch was heard since the source was last asked.
+    pub(crate) has_heard_since_ask: bool,
     /// When the view was last known to be what the source has.
     pub(crate) verified_ms: Option<u64>,
     /// When the last batch was put into the buffer.
@@ -77,6 +84,8 @@ impl Rank {
             highest: None,
             work: Work::Steady,
             link: Link::Down { since_ms: now_ms },
+            is_stream_proven: true,
+            has_heard_since_ask: false,
             verified_ms: None,
             kept_ms: None,
             cleared_ms: None,
@@ -95,7 +104,12 @@ impl Rank {
         let is_new = self.link != Link::Up && self.counters == Counters::default();
         if is_new {
             // Nothing was ever heard of it: this is who it is, and not who it became.
-        } else if known.engine != source.identity.engine {
+            return;
+        }
+        if known != source.identity && self.link == Link::Up && source.recovery == Recovery::List {
+            self.is_stream_proven = false;
+        }
+        if known.engine != source.identity.engine {
             self.restart(now_ms, None, shared);
         } else if known.agent != source.identity.agent {
             self.agent_restart(now_ms, shared);
@@ -104,6 +118,7 @@ impl Rank {
 
     pub(crate) fn connected(&mut self, now_ms: u64, shared: &mut Shared) {
         self.link = Link::Up;
+        self.is_stream_proven = true;
         self.repairs_in_a_row = 0;
         match (self.source.recovery, self.serving.cursor) {
             (Recovery::LiveOnly, Cursor::Initial) => self.verify(now_ms),
@@ -338,6 +353,7 @@ impl Rank {
             verified_ms: self.verified_ms,
             buffered: self.buffer.len(),
             epoch: self.epoch,
+            is_stream_proven: self.is_stream_proven,
             lag_ms: self.lag_ms,
             counters: self.counters,
         }

@@ -81,7 +81,7 @@ pub struct Counters {
     pub resets: u64,
     /// Batches that did not fit into the buffer.
     pub dropped: u64,
-    /// Batches that were lost before the feed because their lane was full.
+    /// Batches that were lost before the feed, because they could not be read.
     pub overflows: u64,
     /// Idle sources that were asked whether they still are where we are.
     pub probes: u64,
@@ -138,6 +138,8 @@ pub struct RankStatus {
     pub buffered: usize,
     /// How often what was known had to be given up: answers to questions from before that do not count.
     pub epoch: u64,
+    /// Whether the subscription is known to be to the life of the source that we know.
+    pub is_stream_proven: bool,
     /// From the engine's clock at the last batch to ours when it was applied.
     pub lag_ms: Option<u64>,
     /// What happened.

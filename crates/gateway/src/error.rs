@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use homing_config::Rejected;
 use homing_config::keys::KeysProblem;
+use homing_config::register_tokens::RegisterTokensProblem;
 use homing_profile::ProfileError;
 use homing_scheduler::policy::PolicyError;
 use homing_tls::TlsError;
@@ -104,6 +105,9 @@ pub enum StartError {
     /// The keys cannot be used.
     #[error("{0} (`serve.keys`)")]
     Keys(#[from] KeysProblem),
+    /// The tokens of workers cannot be used.
+    #[error("{0} (`serve.register-tokens`)")]
+    RegisterTokens(#[from] RegisterTokensProblem),
     /// A secret cannot be read.
     #[error("{problem} (`{knob}`)")]
     Secret {

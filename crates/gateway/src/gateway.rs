@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::exporter::Exporter;
 use crate::handing;
 use crate::headers;
+use crate::isolation;
 use crate::kept::{self, Kept};
 use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
@@ -102,8 +103,8 @@ impl Gateway {
         })
     }
 
-    /// The answer to one request. Every request gets one.
-    pub(crate) async fn answer(
+    /// The answer to one request, without the id that its client gave it.
+    pub(crate) async fn answer_request(
         self: &Arc<Self>,
         pool: &Arc<Pool>,
         mut request: Request<Incoming>,
@@ -116,6 +117,8 @@ impl Gateway {
                 "/ready" | "/health/ready" => {
                     return match self.not_ready() {
                         None => plain(StatusCode::OK, "ready\n"),
+                        // Who has no key is not told how many workers there are.
+                        Some(_) if self.ring.is_asked() => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
                         Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
                     };
                 }
@@ -193,11 +196,8 @@ impl Gateway {
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str())
-            .to_owned();
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = Endpoint::target(target).into_owned();
         let limits = bodies::limits(&self.config.load().serve);
         let body = self.bodies.read(body, owner.clone(), &limits).await?;
         Ok(Arrived {
@@ -212,7 +212,7 @@ impl Gateway {
     }
 
     /// What a request asks, and what its client wants besides.
-    fn understand(&self, arrived: &Arrived) -> Result<(Ask, Hints), Refuse> {
+    fn understand(&self, arrived: &mut Arrived) -> Result<(Ask, Hints), Refuse> {
         let limits = Limits {
             bytes: arrived.body.len().max(1),
             ..Limits::default()
@@ -235,15 +235,22 @@ impl Gateway {
         if let Some(key) = &arrived.key {
             key.overrule(&mut hints);
         }
+        isolation::check_pin(&hints, arrived.key.as_deref())?;
+        self.isolate(arrived, &mut ask, &hints)?;
         if let Some(previous) = &ask.previous_response {
             self.may_see(previous, arrived.key.as_deref())?;
         }
         Ok((ask, hints))
     }
 
-    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived, owner: BodyOwner) -> Result<Answered, Refuse> {
+    async fn serve(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut arrived: Arrived,
+        owner: BodyOwner,
+    ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
-        let (ask, hints) = self.understand(&arrived)?;
+        let (ask, hints) = self.understand(&mut arrived)?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -336,7 +343,7 @@ impl Gateway {
             }
             Err(NoAnswer::Said(head, body)) => {
                 close(account, RequestEnd::Failed, head.status.as_u16());
-                let mut response = Response::new(Reply::whole(body));
+                let mut response = Response::new(Reply::whole(self.filtered(&head.headers, body)));
                 *response.status_mut() = head.status;
                 *response.headers_mut() = headers::to_client(&head.headers);
                 name(response.headers_mut(), &record);
@@ -434,6 +441,7 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);
+    let body = trip.way.gateway.filtered(&head.headers, body);
     let end = if head.status.is_client_error() {
         RequestEnd::Wrong
     } else {

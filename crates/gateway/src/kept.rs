@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use homing_domain::{RequestId, WorkerId};
+use homing_domain::{RequestId, WorkerId, excerpt};
 use homing_platform::BodyLimits;
 use homing_telemetry::RequestEnd;
 use hyper::body::Incoming;
@@ -108,7 +108,7 @@ impl Gateway {
         match key {
             Some(key) if self.kept.is_of_another(response, &key.tenant) => Err(Refuse::wrong(
                 404,
-                format!("no worker is known to keep the response `{response}`"),
+                format!("no worker is known to keep the response `{}`", excerpt(response)),
             )),
             _ => Ok(()),
         }
@@ -123,7 +123,10 @@ impl Gateway {
         id: &RequestId,
         key: Option<&Key>,
     ) -> Result<Answered, Refuse> {
-        let unknown = || Refuse::wrong(404, format!("no worker is known to keep the response `{response}`"));
+        let unknown = || {
+            let message = format!("no worker is known to keep the response `{}`", excerpt(response));
+            Refuse::wrong(404, message)
+        };
         self.may_see(response, key)?;
         let worker = self.kept.worker(response).ok_or_else(unknown)?;
         let worker = self.table.load().workers.get(&worker).cloned().ok_or_else(unknown)?;
@@ -154,7 +157,7 @@ impl Gateway {
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;
             let body = line.whole(most).await.map_err(|error| failed(error.to_string()))?;
             pool.put_back(worker.id, line);
-            let mut answer = Response::new(Reply::whole(body));
+            let mut answer = Response::new(Reply::whole(self.filtered(&head.headers, body)));
             *answer.status_mut() = head.status;
             *answer.headers_mut() = headers::to_client(&head.headers);
             answer.headers_mut().insert(headers::REQUEST_ID, id_header(id));

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use homing_config::Switch;
 use homing_config::keys::{self, Digest, Keys, Quota};
 use homing_platform::server::bearer;
 use homing_protocol::{Hints, Problem, Usage};
@@ -46,6 +47,7 @@ pub(crate) struct Key {
     digest: Digest,
     pub(crate) tenant: Arc<str>,
     priority: i32,
+    pin: Switch,
     own: Arc<Allowance>,
     of_tenant: Option<Arc<Allowance>>,
 }
@@ -86,6 +88,7 @@ impl Keyring {
                 digest: spec.digest,
                 tenant: spec.tenant.as_str().into(),
                 priority: spec.priority,
+                pin: spec.pin,
                 own: same(held.map(|held| &held.own), spec.quota),
                 of_tenant: tenants.get(&spec.tenant).cloned(),
             };
@@ -184,6 +187,11 @@ impl Key {
         }
     }
 
+    /// Whether requests with it may name workers and ranks.
+    pub(crate) fn may_pin(&self) -> bool {
+        self.pin.is_on()
+    }
+
     /// What a client says of itself is put right: its tenant is the key's, and its priority at most the key's.
     pub(crate) fn overrule(&self, hints: &mut Hints) {
         hints.tenant = Some(self.tenant.as_ref().to_owned());
@@ -238,6 +246,7 @@ mod tests {
             tenant: tenant.to_owned(),
             name: None,
             priority: 3,
+            pin: Switch::Off,
             quota,
         }
     }

@@ -7,13 +7,14 @@
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
 //! - `bodies`: reads bodies of requests within the memory for them;
 //! - `keyring`, `allowance`: which key a request has, and how much it may use (connections and heads are checked by `homing-platform`);
-//!   `outward`: what workers are told of it; `renew`: keys and certificates that change;
+//!   `outward`, `headers`, `request_ids`, `isolation`: what of a client reaches a worker, and of a worker a client; `renew`: keys and
+//!   certificates that change;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
 //! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
 //!
-//! **Invariant:** what a client sends reaches the engine as it was sent, but for the fields that a plan changes; what an engine sends
-//! reaches the client as it was sent, but for what the plan asked for.
+//! **Invariant:** the body of a client reaches the engine as it was sent, but for the fields that a plan changes and those that belong to
+//! engines; the body of an answer reaches the client as it was sent, but for what the plan asked for and fields of engines.
 //!
 //! Decisions are made by `homing-router`.
 
@@ -36,6 +37,7 @@ mod flight;
 mod gateway;
 mod handing;
 mod headers;
+mod isolation;
 mod kept;
 mod keyring;
 mod lane;
@@ -45,11 +47,14 @@ mod models;
 mod operators;
 mod outward;
 mod pool;
+mod progress;
 mod reading;
 mod record;
 mod refusal;
+mod registrars;
 mod relay;
 mod renew;
+mod request_ids;
 mod rows;
 mod said;
 mod sending;

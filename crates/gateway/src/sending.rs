@@ -29,7 +29,7 @@ use crate::record::Record;
 use crate::spans::Form;
 use crate::truth::Feature;
 use crate::worker::Worker;
-use homing_platform::HttpConnection;
+use homing_platform::{ConnectionError, HttpConnection};
 
 /// How a request is sent.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Sending {
             Admission::Yes(pass) => pass,
             Admission::No => return failed(TryFailure::Closed, "is not to be asked now", None),
         };
-        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, rank, pass);
         flight.count(self.counted, self.feature);
         let request = || self.request(worker, rank.dp.0);
         let first_token = self.gateway.config.load().serve.times.first_token;
@@ -144,13 +144,15 @@ impl Sending {
             match timeout(left, line.send(request())).await {
                 Ok(Ok(head)) => break head,
                 // The worker closed an idle connection just as we took it: that says nothing about it.
-                Ok(Err(_)) if line.used => match self.pool.connect(&worker.address).await {
-                    Ok(fresh) => line = fresh,
-                    Err(error) => {
-                        flight.failed(Outcome::Connect);
-                        return failed(TryFailure::Connect, &error.to_string(), None);
+                Ok(Err(ConnectionError::Broken(_) | ConnectionError::Closed)) if line.used => {
+                    match self.pool.connect(&worker.address).await {
+                        Ok(fresh) => line = fresh,
+                        Err(error) => {
+                            flight.failed(Outcome::Connect);
+                            return failed(TryFailure::Connect, &error.to_string(), None);
+                        }
                     }
-                },
+                }
                 Ok(Err(error)) => {
                     flight.failed(Outcome::Reset);
                     return failed(TryFailure::Broken, &error.to_string(), None);

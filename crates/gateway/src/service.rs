@@ -10,8 +10,9 @@ use arc_swap::ArcSwap;
 use axum::middleware::from_fn_with_state;
 use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
 use homing_discovery::dns::DnsConfig;
-use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{
+    Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
+};
 use homing_domain::KeyHasher;
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
@@ -29,8 +30,9 @@ use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
-use crate::operators::Operators;
+use crate::operators::{self, Operators};
 use crate::outward::Outward;
+use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
@@ -56,6 +58,7 @@ pub struct Service {
     advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    stalls: JoinHandle<()>,
     renewing: JoinHandle<()>,
     _roster: Roster,
 }
@@ -71,7 +74,7 @@ impl Service {
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
         guarded(&config)?;
-        let renewal = Renewal::begin(&serve.security)?;
+        let renewal = Renewal::begin(&serve.security, config.discovery.registrations_per_minute)?;
         let outward = &serve.security.outward;
         let trust = Trust::read(outward.ca.as_deref())?;
         let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
@@ -108,15 +111,25 @@ impl Service {
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
+        let own_listeners = [
+            Some(address),
+            Some(admin_address),
+            route.as_ref().map(|(_, route)| *route),
+        ];
+        let registrations = settings::registrations(&config, own_listeners.into_iter().flatten().collect());
+        let rules = registrations.rules.clone();
+        let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
         let spoken = Spoken {
             trust: Some(trust.clone()),
             key: worker_key,
+            rules,
         };
         let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
+        let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -140,7 +153,9 @@ impl Service {
         let routes = admin::routes(gateway.clone())
             .merge(of_adapters)
             .merge(registrations.router())
-            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators));
+            .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
+            .fallback(operators::unknown_path)
+            .method_not_allowed_fallback(operators::unknown_method);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),
@@ -162,6 +177,7 @@ impl Service {
             advice,
             steward,
             reload,
+            stalls,
             renewing,
             _roster: roster,
         })
@@ -228,6 +244,7 @@ impl Service {
             .flat_map(|advice| &advice.tasks)
             .for_each(JoinHandle::abort);
         self.steward.abort();
+        self.stalls.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
     }

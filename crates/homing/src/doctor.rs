@@ -149,6 +149,7 @@ async fn look_at_all(
             .key
             .read()
             .context("the key of workers cannot be read (`serve.worker-key`)")?,
+        ..Outward::default()
     };
     let examiner = Examiner::new(config.clone(), patience, &outward);
     let mut looked = Vec::new();

@@ -2,10 +2,13 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use homing_domain::excerpt_to;
 use homing_platform::BodyError;
 use homing_telemetry::Outcome;
 use thiserror::Error;
 
+/// The most bytes of a message, whatever it repeats of a request.
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// What can be asked.
 const ROUTES: &str = "POST /v1/overlap and GET /v1/ranks, /v1/dump, /metrics, /health";
 
@@ -100,7 +103,9 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let error = serde_json::json!({ "error": { "code": self.code(), "message": self.to_string() } });
+        let message = self.to_string();
+        let message = excerpt_to(&message, MAX_MESSAGE_BYTES);
+        let error = serde_json::json!({ "error": { "code": self.code(), "message": message } });
         let mut response = json(self.status(), error.to_string());
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             let soon = HeaderValue::from_static("1");

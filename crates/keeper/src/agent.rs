@@ -150,10 +150,7 @@ impl AgentSource {
         let mut frames = FrameReader::new(&self.config.hasher, frame::MAX_FRAME);
         let mut known = None;
         loop {
-            let piece = tokio::select! {
-                piece = self.piece(&mut response) => piece?.ok_or(AgentError::Ended)?,
-                () = ear.flushed() => continue,
-            };
+            let piece = self.piece(&mut response).await?.ok_or(AgentError::Ended)?;
             frames.push(&piece);
             while let Some(frame) = frames.next_frame()? {
                 match (known, frame) {
@@ -169,7 +166,7 @@ impl AgentSource {
                     (None, _) => return Err(AgentError::NoBeginning),
                     (Some(_), Frame::Batch(batch)) => {
                         self.metrics.transport.received_messages.add(1);
-                        ear.heard_decoded(batch);
+                        ear.heard_decoded(batch).await;
                     }
                     (Some(_), Frame::Heartbeat(beat)) => {
                         ear.heartbeat(identity(&beat), position(&beat)).await;

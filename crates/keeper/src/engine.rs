@@ -69,11 +69,7 @@ impl EngineSource {
         // Where we bind, several publishers may connect. The first is listened to, the others are complained about.
         let mut open: Vec<ConnectionId> = Vec::new();
         loop {
-            let event = tokio::select! {
-                event = subscriber.next() => event,
-                () = ear.flushed() => continue,
-            };
-            match event {
+            match subscriber.next().await {
                 SubscriberEvent::Connected { connection, peer } => {
                     self.metrics.transport.open_connections.raise();
                     open.push(connection);
@@ -88,7 +84,7 @@ impl EngineSource {
                 }
                 SubscriberEvent::Message { connection, message } => {
                     if open.first() == Some(&connection) {
-                        self.message(&message, ear);
+                        self.message(&message, ear).await;
                     }
                 }
                 SubscriberEvent::Alive { .. } => {}
@@ -119,14 +115,14 @@ impl EngineSource {
         }
     }
 
-    fn message(&self, message: &Message, ear: &mut Ear) {
+    async fn message(&self, message: &Message, ear: &mut Ear) {
         self.metrics.transport.received_messages.add(1);
         self.metrics.transport.received_bytes.add(message.byte_count() as u64);
         let frames: SmallVec<[&[u8]; 4]> = message.frames().collect();
         match envelope::live(&frames) {
             Ok(live) => {
                 let payload = message.frame_bytes(frames.len() - 1).unwrap_or_default();
-                ear.heard(live.sequence, payload);
+                ear.heard(live.sequence, payload).await;
             }
             Err(error) => ear.complain(format_args!("a message of the engine makes no sense: {error}")),
         }
@@ -140,7 +136,7 @@ impl EngineSource {
         };
         let request = envelope::replay_request(from);
         let request: Vec<&[u8]> = request.iter().map(AsRef::as_ref).collect();
-        let replay = zmq::replay(endpoint, &request, self.config.ask).await;
+        let replay = zmq::replay(endpoint, &request, self.config.ask.clone()).await;
         let mut replay = replay.map_err(|error| error.to_string())?;
         loop {
             let message = replay.next().await.map_err(|error| error.to_string())?;
@@ -182,10 +178,18 @@ impl Source for EngineSource {
 
     fn listen(self: Arc<Self>, mut ear: Ear) -> Speech {
         Box::pin(async move {
+            let mut last_error = String::new();
             loop {
                 match self.subscribe().await {
                     Ok(subscriber) => self.hear(subscriber, &mut ear).await,
-                    Err(error) => ear.disconnected(&error).await,
+                    Err(error) => {
+                        let error = error.to_string();
+                        if error != last_error {
+                            tracing::warn!(rank = %ear.rank(), "no events of this rank: {error}");
+                        }
+                        ear.disconnected(&error).await;
+                        last_error = error;
+                    }
                 }
                 tokio::time::sleep(BIND_AGAIN).await;
             }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homing_config::config::{Agent, Events as EventsConfig};
-use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
+use homing_config::{AddressRules, Config, EventSource, EventsEndpoint, EventsMode, LoopbackUse, WorkerSpec};
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
 use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
-    Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
+    AddressFilter, Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig,
+    SubscribeConfig,
 };
 use homing_wire::DecoderConfig;
 use thiserror::Error;
@@ -182,6 +183,7 @@ pub fn lanes_config(config: &Config) -> LanesConfig {
     LanesConfig {
         threads: config.events.threads as usize,
         bound: config.events.lane_batches as usize,
+        bytes: config.events.lane_bytes,
     }
 }
 
@@ -210,7 +212,19 @@ pub struct Sources {
     client: HttpClient,
     /// For agents.
     agent_client: HttpClient,
+    registered: Option<RegisteredAccess>,
     metrics: Arc<Metrics>,
+}
+
+/// How the sources of workers are reached that registered themselves: at addresses that the rules allow, judged whenever they are used.
+#[derive(Clone, Debug)]
+pub struct RegisteredAccess {
+    /// The rules.
+    pub rules: Arc<AddressRules>,
+    /// Resolves names by the rules, for workers on other machines.
+    pub remote_client: HttpClient,
+    /// The same for workers on this machine.
+    pub local_client: HttpClient,
 }
 
 impl Sources {
@@ -226,8 +240,45 @@ impl Sources {
             hasher: KeyHasher::new(config.hash_seed),
             client: HttpClient::new(client),
             agent_client: client::agent_client(config)?,
+            registered: None,
             metrics: metrics.clone(),
         })
+    }
+
+    /// The same, where workers can register themselves.
+    #[must_use]
+    pub fn with_registered(self, access: RegisteredAccess) -> Self {
+        Self {
+            registered: Some(access),
+            ..self
+        }
+    }
+
+    /// The client for the sources of a worker.
+    fn client(&self, spec: &WorkerSpec) -> HttpClient {
+        let client = match (spec.scope.loopback_use(), &self.registered) {
+            (Some(LoopbackUse::Listed), Some(access)) => &access.remote_client,
+            (Some(LoopbackUse::Allowed), Some(access)) => &access.local_client,
+            (None, _) | (_, None) => &self.client,
+        };
+        client.clone()
+    }
+
+    /// The client for a worker's agent. The token of agents is not sent to an agent that a registration names.
+    fn client_of_agent(&self, spec: &WorkerSpec) -> HttpClient {
+        match spec.scope.loopback_use() {
+            None => self.agent_client.clone(),
+            Some(_) => self.client(spec),
+        }
+    }
+
+    /// Which addresses the sockets of a worker's events may lead to.
+    fn filter(&self, spec: &WorkerSpec) -> Option<AddressFilter> {
+        let (loopback, access) = spec.scope.loopback_use().zip(self.registered.as_ref())?;
+        let rules = access.rules.clone();
+        Some(AddressFilter::new(move |address| {
+            rules.check(address, loopback).map_err(|denied| denied.to_string())
+        }))
     }
 
     /// Where the events of one rank of a worker come from, if anybody is listened to.
@@ -254,7 +305,7 @@ impl Sources {
                     silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
-                self.agent_client.clone(),
+                self.client_of_agent(spec),
                 self.metrics.clone(),
             ))),
             EventSource::Stream { events, replay, topic } => {
@@ -264,10 +315,14 @@ impl Sources {
                     replay: replay.transpose()?,
                     decoder,
                     copies: spec.copies,
-                    subscribe: self.subscribe(topic),
+                    subscribe: SubscribeConfig {
+                        filter: self.filter(spec),
+                        ..self.subscribe(topic)
+                    },
                     ask: ReplayConfig {
                         limits: self.limits(),
                         patience: self.patience(),
+                        filter: self.filter(spec),
                         ..ReplayConfig::default()
                     },
                 };
@@ -282,7 +337,7 @@ impl Sources {
                     timeout: self.events.connect_timeout,
                     max_bytes: self.events.max_message_bytes,
                 },
-                self.client.clone(),
+                self.client(spec),
                 self.metrics.clone(),
             ))),
         })
@@ -302,6 +357,7 @@ impl Sources {
                 most: CONNECT_AGAIN,
                 ..Backoff::default()
             },
+            filter: None,
         }
     }
 

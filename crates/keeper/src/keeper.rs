@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::board::{Board, Standing, Standings};
 use crate::clock::Clock;
+use crate::flow::{KeptBatches, PacedSender, Window};
 use crate::lane::{Lanes, Parcel};
 use crate::source::{Ear, Source, Trouble};
 use crate::spares::SpareMaker;
@@ -115,6 +116,8 @@ impl Snapshot {
 pub struct Keeper {
     orders: mpsc::Sender<Order>,
     lanes: Lanes,
+    /// Live batches of one rank that may be on their way at once.
+    window_batches: usize,
     runtime: Handle,
     reader: Reader,
     /// Written by the writer's thread, read by anyone.
@@ -126,6 +129,7 @@ pub struct Keeper {
 impl Keeper {
     /// Starts the writer's thread, and the one that makes memory for it. Sockets are served by `runtime`.
     pub fn start(config: KeeperConfig, lanes: &Lanes, runtime: Handle, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+        let window_batches = config.feed.buffer_batches;
         let feed = Feed::new(config.feed, Index::new(config.index));
         let feed = match config.hooks.notice {
             Some(_) => feed.with_notices(),
@@ -145,6 +149,7 @@ impl Keeper {
             tally: Tally::default(),
             sources: HashMap::new(),
             asked: HashMap::new(),
+            kept: KeptBatches::default(),
             board,
             spares,
         };
@@ -156,6 +161,7 @@ impl Keeper {
         Ok(Self {
             orders,
             lanes: lanes.clone(),
+            window_batches,
             runtime,
             reader,
             standings,
@@ -176,12 +182,13 @@ impl Keeper {
 
     /// A rank comes, and is listened to from now on.
     pub async fn join(&self, rank: RankId, source: Arc<dyn Source>) -> Result<(), KeeperGone> {
-        let trouble = Trouble::default();
+        let (trouble, window) = (Trouble::default(), Window::new(self.window_batches));
         let (done, joined) = oneshot::channel();
         let order = Order::Join {
             rank,
             source: source.clone(),
             trouble: trouble.clone(),
+            window: window.clone(),
             done,
         };
         self.orders.send(order).await.map_err(|_| KeeperGone::Ended)?;
@@ -194,7 +201,7 @@ impl Keeper {
             trouble: trouble.clone(),
         };
         lane.send(parcel).await.map_err(|_| KeeperGone::Ended)?;
-        let ear = Ear::new(rank, lane, trouble);
+        let ear = Ear::new(rank, PacedSender::new(rank, lane, window), trouble);
         let task = self.runtime.spawn(source.listen(ear)).abort_handle();
         if let Some(before) = self.listening().insert(rank, task) {
             before.abort();
@@ -252,7 +259,7 @@ impl Drop for Keeper {
         for (rank, task) in std::mem::take(&mut *self.listening()) {
             task.abort();
             // So that the lane lets go of the writer. A full lane ends with the process.
-            let _ = self.lanes.of(rank).try_send(Parcel::Leave(rank));
+            self.lanes.of(rank).try_send(Parcel::Leave(rank));
         }
     }
 }

@@ -11,6 +11,7 @@ use homing_wire::{Decoded, Decoder, DecoderConfig};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
+use crate::flow::{LaneQueue, Room};
 use crate::source::Trouble;
 use crate::writer::Order;
 
@@ -21,12 +22,14 @@ pub struct LanesConfig {
     pub threads: usize,
     /// What waits in front of each at most.
     pub bound: usize,
+    /// Bytes of undecoded batches that are between the sockets of each and the index at most.
+    pub bytes: u64,
 }
 
 /// All lanes of a process.
 #[derive(Clone, Debug)]
 pub struct Lanes {
-    queues: Vec<mpsc::Sender<Parcel>>,
+    queues: Vec<LaneQueue>,
 }
 
 /// What goes through a lane.
@@ -42,21 +45,23 @@ pub(crate) enum Parcel {
     /// No more of them.
     Leave(RankId),
     /// What its source says that needs no decoding.
-    Input { rank: RankId, input: Input },
+    Input { rank: RankId, input: Input, room: Room },
     /// A live batch as the engine wrote it.
     Live {
         rank: RankId,
         sequence: Sequence,
         payload: Bytes,
+        room: Room,
     },
     /// All that an engine which is polled had to say.
-    Polled { rank: RankId, json: Bytes },
+    Polled { rank: RankId, json: Bytes, room: Room },
     /// A batch of a replay as the engine wrote it.
     Replayed {
         rank: RankId,
         ask: AskId,
         sequence: Sequence,
         payload: Bytes,
+        room: Room,
     },
 }
 
@@ -65,7 +70,7 @@ impl Lanes {
     pub fn start(config: LanesConfig, metrics: &Arc<Metrics>) -> std::io::Result<Self> {
         let start = |number| {
             let (queue, parcels) = mpsc::channel(config.bound.max(1));
-            let metrics = metrics.clone();
+            let (metrics, queue_metrics) = (metrics.clone(), metrics.clone());
             let lane = Lane {
                 listeners: HashMap::new(),
                 metrics,
@@ -73,14 +78,14 @@ impl Lanes {
             thread::Builder::new()
                 .name(format!("lane-{number}"))
                 .spawn(move || lane.run(parcels))?;
-            Ok(queue)
+            Ok(LaneQueue::new(queue, config.bytes, queue_metrics))
         };
         let queues = (0..config.threads.max(1)).map(start).collect::<std::io::Result<_>>()?;
         Ok(Self { queues })
     }
 
     /// The lane of a rank: always the same.
-    pub(crate) fn of(&self, rank: RankId) -> &mpsc::Sender<Parcel> {
+    pub(crate) fn of(&self, rank: RankId) -> &LaneQueue {
         let number = rank.worker.0 as usize + rank.dp.0 as usize;
         &self.queues[number % self.queues.len()]
     }
@@ -131,33 +136,39 @@ impl Lane {
             }
             Parcel::Leave(rank) => {
                 if let Some(listener) = self.listeners.remove(&rank) {
-                    listener.pass(Input::Left(rank));
+                    listener.pass(Input::Left(rank), Room::default());
                 }
             }
-            Parcel::Input { rank, input } => {
+            Parcel::Input { rank, input, room } => {
                 if let Some(listener) = self.listeners.get(&rank) {
-                    listener.pass(input);
+                    listener.pass(input, room);
                 }
             }
             Parcel::Live {
                 rank,
                 sequence,
                 payload,
+                room,
             } => {
                 let Some(listener) = self.listeners.get_mut(&rank) else {
                     return;
                 };
                 match listener.decode(sequence, &payload, &self.metrics) {
-                    Read::Batch(batch) => listener.pass(Input::Heard { rank, batch }),
+                    Read::Batch(batch) => listener.pass(Input::Heard { rank, batch }, room),
                     Read::Foreign => {}
                     // It cannot be read, and so it is lost: what it said is missing from the view.
-                    Read::Broken => listener.pass(Input::Overflowed {
-                        rank,
-                        highest: Some(sequence),
-                    }),
+                    Read::Broken => {
+                        let highest = Some(sequence);
+                        listener.pass(Input::Overflowed { rank, highest }, room);
+                    }
                 }
             }
-            Parcel::Polled { rank, json } => {
+            // Its room is given back when all of it has been passed on.
+            Parcel::Polled {
+                rank,
+                json,
+                room: _room,
+            } => {
                 if let Some(listener) = self.listeners.get_mut(&rank) {
                     listener.polled(rank, &json, &self.metrics);
                 }
@@ -167,6 +178,7 @@ impl Lane {
                 ask,
                 sequence,
                 payload,
+                room,
             } => {
                 let Some(listener) = self.listeners.get_mut(&rank) else {
                     return;
@@ -175,7 +187,7 @@ impl Lane {
                     Read::Batch(batch) => Part::Batch(batch),
                     Read::Foreign | Read::Broken => Part::Failed,
                 };
-                listener.pass(Input::Reply(Reply { ask, rank, part }));
+                listener.pass(Input::Reply(Reply { ask, rank, part }), room);
             }
         }
     }
@@ -192,8 +204,8 @@ enum Read {
 
 impl Listener {
     /// Waits for room: the writer is never waited on by anything that it waits for.
-    fn pass(&self, input: Input) {
-        let _ = self.writer.blocking_send(Order::Input(input));
+    fn pass(&self, input: Input, room: Room) {
+        let _ = self.writer.blocking_send(Order::Received { input, room });
     }
 
     fn decode(&mut self, sequence: Sequence, payload: &[u8], metrics: &Metrics) -> Read {
@@ -220,7 +232,7 @@ impl Listener {
             Err(error) => {
                 metrics.wire.broken_batches.add(1);
                 self.complain(format!("an answer of the engine cannot be read: {error}"));
-                self.pass(Input::Overflowed { rank, highest: None });
+                self.pass(Input::Overflowed { rank, highest: None }, Room::default());
                 return;
             }
         };
@@ -228,11 +240,11 @@ impl Listener {
             crate::tally::decoded(&decoded, metrics);
             if let Read::Batch(batch) = self.check(decoded) {
                 self.newest = Some((batch.sequence, batch.digest));
-                self.pass(Input::Heard { rank, batch });
+                self.pass(Input::Heard { rank, batch }, Room::default());
             }
         }
         let (identity, newest) = (Identity::default(), self.newest);
-        self.pass(Input::Heartbeat { rank, identity, newest });
+        self.pass(Input::Heartbeat { rank, identity, newest }, Room::default());
     }
 
     fn check(&mut self, decoded: Decoded) -> Read {

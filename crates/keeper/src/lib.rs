@@ -12,8 +12,8 @@
 //! - a [`Keeper`] has one thread, the only one that writes to its index, and beside it a [`SpareMaker`] that makes memory
 //!   ready for it; a [`Still`] is an index that was kept once and is rebuilt from what its keeper recorded.
 //!
-//! **Invariant:** every queue is bounded. A live batch that finds its lane full is dropped, the feed is told so, and the
-//! rank is repaired; answers and everything else wait for room.
+//! **Invariant:** every queue is bounded, and whatever finds it full waits for room: a source is not read meanwhile, and TCP holds its
+//! engine back.
 //!
 //! **Invariant:** what a rank's source says reaches the feed in the order in which it was said: the end of a
 //! subscription after its last batch, and before the first of the next.
@@ -24,6 +24,7 @@ mod client;
 mod clock;
 mod engine;
 mod fleet;
+mod flow;
 mod keeper;
 mod lane;
 mod poll;
@@ -38,7 +39,9 @@ pub use board::Standing;
 pub use client::ClientError;
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
-pub use fleet::{Fleet, FleetError, Member, Sources, Subject, feed_config, index_config, lanes_config};
+pub use fleet::{
+    Fleet, FleetError, Member, RegisteredAccess, Sources, Subject, feed_config, index_config, lanes_config,
+};
 pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};

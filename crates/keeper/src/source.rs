@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use homing_domain::{Digest, KvBatch, RankId, Sequence};
+use homing_domain::{Digest, KvBatch, KvChange, RankId, Sequence};
 use homing_feed::{Ask, AskId, Identity, Input, Part, Reply};
 use homing_wire::DecoderConfig;
-use tokio::sync::mpsc;
 
+use crate::flow::{LaneQueue, PacedSender, Room};
 use crate::lane::Parcel;
 
 /// Something that runs until it is done or dropped.
@@ -51,29 +51,18 @@ impl Trouble {
     }
 }
 
-/// What a source speaks into while it listens.
+/// What a source speaks into while it listens. Everything waits for room, so that a source that is faster than the index is not
+/// read meanwhile.
 #[derive(Debug)]
 pub struct Ear {
     rank: RankId,
-    lane: mpsc::Sender<Parcel>,
+    sender: PacedSender,
     trouble: Trouble,
-    /// Set when something was dropped because the lane was full, until the feed was told.
-    overflow: Option<Overflow>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Overflow {
-    highest: Option<Sequence>,
 }
 
 impl Ear {
-    pub(crate) fn new(rank: RankId, lane: mpsc::Sender<Parcel>, trouble: Trouble) -> Self {
-        Self {
-            rank,
-            lane,
-            trouble,
-            overflow: None,
-        }
+    pub(crate) fn new(rank: RankId, sender: PacedSender, trouble: Trouble) -> Self {
+        Self { rank, sender, trouble }
     }
 
     /// The rank that is listened to.
@@ -96,8 +85,6 @@ impl Ear {
     /// The subscription is gone, or could not be made.
     pub async fn disconnected(&mut self, why: impl fmt::Display) {
         self.trouble.set(Some(why.to_string()));
-        // Whatever was dropped before, the next subscription begins with a question.
-        self.overflow = None;
         self.tell(Input::Disconnected(self.rank)).await;
     }
 
@@ -108,35 +95,31 @@ impl Ear {
         self.trouble.set(Some(words));
     }
 
-    /// A batch came, as the engine wrote it. Dropped if the lane is full.
-    pub fn heard(&mut self, sequence: Sequence, payload: Bytes) {
-        let rank = self.rank;
-        self.offer(
+    /// A batch came, as the engine wrote it.
+    pub async fn heard(&mut self, sequence: Sequence, payload: Bytes) {
+        let (rank, bytes) = (self.rank, payload.len());
+        let parcel = |room| Parcel::Live {
+            rank,
             sequence,
-            Parcel::Live {
-                rank,
-                sequence,
-                payload,
-            },
-        );
+            payload,
+            room,
+        };
+        self.sender.send_batch(bytes, parcel).await;
     }
 
-    /// A batch came that an agent has decoded. Dropped if the lane is full.
-    pub fn heard_decoded(&mut self, batch: KvBatch) {
-        let rank = self.rank;
-        self.offer(
-            batch.sequence,
-            Parcel::Input {
-                rank,
-                input: Input::Heard { rank, batch },
-            },
-        );
+    /// A batch came that an agent has decoded.
+    pub async fn heard_decoded(&mut self, batch: KvBatch) {
+        let (rank, bytes) = (self.rank, decoded_bytes(&batch));
+        let input = Input::Heard { rank, batch };
+        let parcel = |room| Parcel::Input { rank, input, room };
+        self.sender.send_batch(bytes, parcel).await;
     }
 
-    /// An engine that is polled answered. Waits for room: what was handed out once is not handed out again.
+    /// An engine that is polled answered.
     pub async fn polled(&mut self, json: Bytes) {
-        let rank = self.rank;
-        let _ = self.lane.send(Parcel::Polled { rank, json }).await;
+        let (rank, queue) = (self.rank, self.sender.queue());
+        let room = queue.room(json.len()).await;
+        let _ = queue.send(Parcel::Polled { rank, json, room }).await;
     }
 
     /// The source says how far it is.
@@ -145,41 +128,20 @@ impl Ear {
         self.tell(Input::Heartbeat { rank, identity, newest }).await;
     }
 
-    /// Waits until the feed can be told that something was dropped; for ever if nothing was.
-    /// To be polled while waiting for what comes next, so that it is told even if nothing does.
-    pub async fn flushed(&mut self) {
-        let Some(Overflow { highest }) = self.overflow else {
-            return std::future::pending().await;
-        };
-        if let Ok(room) = self.lane.reserve().await {
-            let rank = self.rank;
-            let input = Input::Overflowed { rank, highest };
-            room.send(Parcel::Input { rank, input });
-        }
-        self.overflow = None;
-    }
-
     async fn tell(&mut self, input: Input) {
-        if self.overflow.is_some() {
-            self.flushed().await;
-        }
+        let (rank, room) = (self.rank, Room::default());
         // If the lane is gone, so are we soon.
-        let rank = self.rank;
-        let _ = self.lane.send(Parcel::Input { rank, input }).await;
+        let _ = self.sender.queue().send(Parcel::Input { rank, input, room }).await;
     }
+}
 
-    fn offer(&mut self, sequence: Sequence, parcel: Parcel) {
-        if let Some(Overflow { highest }) = self.overflow {
-            let rank = self.rank;
-            let input = Input::Overflowed { rank, highest };
-            let told = self.lane.try_send(Parcel::Input { rank, input });
-            self.overflow = told.is_err().then_some(Overflow { highest });
-        }
-        if self.overflow.is_some() || self.lane.try_send(parcel).is_err() {
-            let overflow = self.overflow.get_or_insert_default();
-            overflow.highest = overflow.highest.max(Some(sequence));
-        }
-    }
+fn decoded_bytes(batch: &KvBatch) -> usize {
+    let bytes = |change: &KvChange| match change {
+        KvChange::Stored(stored) => size_of_val(&*stored.blocks),
+        KvChange::Removed(removed) => size_of_val(&*removed.labels),
+        KvChange::Cleared(_) => 0,
+    };
+    size_of::<KvBatch>() + batch.changes.iter().map(bytes).sum::<usize>()
 }
 
 /// What a source answers into.
@@ -187,11 +149,11 @@ impl Ear {
 pub struct Voice {
     rank: RankId,
     ask: AskId,
-    lane: mpsc::Sender<Parcel>,
+    lane: LaneQueue,
 }
 
 impl Voice {
-    pub(crate) fn new(ask: Ask, lane: mpsc::Sender<Parcel>) -> Self {
+    pub(crate) fn new(ask: Ask, lane: LaneQueue) -> Self {
         Self {
             rank: ask.rank,
             ask: ask.id,
@@ -204,6 +166,7 @@ impl Voice {
         let parcel = Parcel::Replayed {
             rank: self.rank,
             ask: self.ask,
+            room: self.lane.room(payload.len()).await,
             sequence,
             payload,
         };
@@ -222,7 +185,7 @@ impl Voice {
             rank,
             part,
         });
-        let rank = self.rank;
-        let _ = self.lane.send(Parcel::Input { rank, input }).await;
+        let (rank, room) = (self.rank, Room::default());
+        let _ = self.lane.send(Parcel::Input { rank, input, room }).await;
     }
 }

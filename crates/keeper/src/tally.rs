@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use homing_domain::RankId;
-use homing_feed::{Counters, Feed, State};
+use homing_feed::{Counters, Feed, RankStatus, State};
 use homing_index::Stats;
 use homing_telemetry::{Change, Metrics, RepairKind, Skip, ViewState};
 use homing_wire::Decoded;
@@ -48,6 +48,7 @@ impl Tally {
             };
             states[state as usize] += 1;
             let told = self.ranks.entry(status.rank).or_default();
+            log_losses(told, &status);
             tell_rank(told, &status.counters, metrics);
             if status.counters.applied > told.applied
                 && let Some(lag_ms) = status.lag_ms
@@ -83,6 +84,28 @@ impl Tally {
         let unsettled = feed.reader().unsettled();
         to.unsettled_lookups.add(unsettled - self.unsettled);
         (self.index, self.unsettled) = (stats, unsettled);
+    }
+}
+
+/// Says what made a view worse.
+fn log_losses(told: &Counters, status: &RankStatus) {
+    let now = &status.counters;
+    if now.resets > told.resets {
+        tracing::warn!(
+            rank = %status.rank,
+            resets = now.resets - told.resets,
+            gaps = now.gaps - told.gaps,
+            unreadable = now.overflows - told.overflows,
+            doubts = now.doubts - told.doubts,
+            "view emptied: batches were lost and could not be had again, or it was doubted twice"
+        );
+    }
+    if now.dropped > told.dropped {
+        tracing::warn!(
+            rank = %status.rank,
+            batches = now.dropped - told.dropped,
+            "batches dropped during a repair and asked for again: feed.buffer-blocks is reached, or the source is not connected"
+        );
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::flow::{KeptBatches, Room, Window};
 use crate::keeper::{Snapshot, View};
 use crate::lane::Lanes;
 use crate::source::{Source, Trouble, Voice};
@@ -64,11 +65,14 @@ impl fmt::Debug for Hooks {
 pub(crate) enum Order {
     /// Something happened.
     Input(Input),
+    /// Something came through a lane, and took room there.
+    Received { input: Input, room: Room },
     /// A rank comes.
     Join {
         rank: RankId,
         source: Arc<dyn Source>,
         trouble: Trouble,
+        window: Window,
         done: oneshot::Sender<Result<(), homing_index::IndexError>>,
     },
     /// How are things?
@@ -90,6 +94,7 @@ pub(crate) struct Writer {
     pub(crate) tally: Tally,
     pub(crate) sources: HashMap<RankId, (Arc<dyn Source>, Trouble)>,
     pub(crate) asked: HashMap<AskId, AbortHandle>,
+    pub(crate) kept: KeptBatches,
     pub(crate) board: Board,
     pub(crate) spares: SpareMaker,
 }
@@ -112,6 +117,7 @@ impl Writer {
                     for order in handful.drain(..) {
                         self.take(order);
                     }
+                    self.kept.settle(|rank| self.feed.buffered(rank));
                     self.maintain(HOUSEKEEPING);
                     self.board.publish_changes(self.clock.now_ms(), &self.feed);
                     self.metrics.index.write_slice.observe(started.elapsed());
@@ -126,6 +132,7 @@ impl Writer {
 
     fn tick(&mut self) {
         self.step(Input::Tick);
+        self.kept.settle(|rank| self.feed.buffered(rank));
         self.maintain(HOUSEKEEPING * 10);
         self.asked.retain(|_, task| !task.is_finished());
         let now_ms = self.clock.now_ms();
@@ -138,17 +145,13 @@ impl Writer {
 
     fn take(&mut self, order: Order) {
         match order {
-            Order::Input(input) => {
-                if let Input::Left(rank) = input {
-                    self.sources.remove(&rank);
-                    self.tally.left(rank);
-                }
-                self.step(input);
-            }
+            Order::Input(input) => self.step(input),
+            Order::Received { input, room } => self.receive(input, room),
             Order::Join {
                 rank,
                 source,
                 trouble,
+                window,
                 done,
             } => {
                 let input = Input::Discovered {
@@ -161,6 +164,7 @@ impl Writer {
                 let joined = self.feed.step(now_ms, input);
                 if joined.is_ok() {
                     self.sources.insert(rank, (source, trouble));
+                    self.kept.joined(rank, window);
                 }
                 let _ = done.send(joined);
             }
@@ -171,6 +175,23 @@ impl Writer {
                 let _ = reply.send(Snapshot::of(&self.feed, self.clock.now_ms(), rank));
             }
             Order::Renew(rank) => self.renew(rank),
+        }
+    }
+
+    fn receive(&mut self, input: Input, room: Room) {
+        match input {
+            Input::Left(rank) => {
+                self.sources.remove(&rank);
+                self.tally.left(rank);
+                self.kept.left(rank);
+                self.step(input);
+            }
+            Input::Heard { rank, .. } => {
+                let before = self.feed.buffered(rank);
+                self.step(input);
+                self.kept.processed(rank, room, self.feed.buffered(rank) > before);
+            }
+            input => self.step(input),
         }
     }
 

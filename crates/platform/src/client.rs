@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::connect::{Address, ConnectError};
+use crate::connect::{Address, ConnectError, ConnectRules};
 use crate::connection::{ConnectionError, HttpConnection};
 use crate::pool::ConnectionPool;
 
@@ -33,6 +33,8 @@ pub struct HttpClientConfig {
     pub headers: HeaderMap,
     /// The certificates to trust. `None`: `https` addresses are not reached.
     pub trust: Option<Trust>,
+    /// Which addresses may be connected to. `None`: any.
+    pub rules: Option<ConnectRules>,
     /// The longest time that a connection may take.
     pub connect_timeout: Duration,
     /// The longest time from sending to the end of the answer. `None`: as long as it takes.
@@ -46,6 +48,7 @@ impl Default for HttpClientConfig {
         Self {
             headers: HeaderMap::new(),
             trust: None,
+            rules: None,
             connect_timeout: Duration::from_secs(10),
             timeout: None,
             idle_timeout: Duration::from_secs(4),
@@ -296,6 +299,7 @@ async fn exchange(
         host: origin.host.clone(),
         port: origin.port,
         trust,
+        rules: shared.config.rules.clone(),
     };
     let mut connection = shared.pool.connect(&address).await?;
     let head = connection.send(request()).await?;

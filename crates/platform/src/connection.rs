@@ -8,6 +8,8 @@
 //!
 //! **Invariant:** what is kept of an answer that nobody takes is one read: nothing is read before what came was given out.
 //!
+//! Answers are read as strictly as requests: one that can be read in two ways is an error.
+//!
 //! Request bodies are sent as a whole. Upgrades and HEAD requests are not supported.
 
 use std::cell::RefCell;
@@ -23,6 +25,8 @@ use hyper::http::response;
 use hyper::{Request, Response, StatusCode, Version};
 use thiserror::Error;
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
+
+use crate::chunks::{chunk_size, without_line_end};
 
 /// The most that is read at once.
 const READ: usize = 32 << 10;
@@ -236,12 +240,11 @@ impl HttpConnection {
                     let Some(end) = self.line_end()? else {
                         return Ok(Taken::NotYet);
                     };
-                    let line = &self.read[..end];
-                    let line = line.strip_suffix(b"\r").unwrap_or(line);
+                    let line = without_line_end(&self.read[..=end]).map_err(ConnectionError::Strange)?;
                     self.rest = match self.rest {
                         Rest::ChunkEnd if line.is_empty() => Rest::Size,
                         Rest::ChunkEnd => return Err(ConnectionError::Strange("a chunk is longer than it says")),
-                        Rest::Size => match size(line)? {
+                        Rest::Size => match chunk_size(line).map_err(ConnectionError::Strange)? {
                             0 => Rest::Trailers,
                             size => Rest::Chunk(size),
                         },
@@ -287,6 +290,11 @@ fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, ConnectionErr
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(_) => return Err(ConnectionError::Strange("its head cannot be read")),
     };
+    if memchr::memchr_iter(b'\n', &text[..size]).any(|at| !text[..at].ends_with(b"\r")) {
+        return Err(ConnectionError::Strange(
+            "a line of its head does not end with carriage return and line feed",
+        ));
+    }
     let (mut head, ()) = Response::new(()).into_parts();
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
     head.status = status.ok_or(ConnectionError::Strange("it has no status"))?;
@@ -298,37 +306,45 @@ fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, ConnectionErr
     for one in &*response.headers {
         let name = HeaderName::from_bytes(one.name.as_bytes());
         let value = HeaderValue::from_bytes(one.value);
-        if let (Ok(name), Ok(value)) = (name, value) {
-            head.headers.append(name, value);
-        }
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(ConnectionError::Strange("it has a header that is none"));
+        };
+        head.headers.append(name, value);
     }
     Ok(Some((head, size)))
 }
 
 /// How the body of an answer is told from what comes behind it.
 fn rest_of(head: &response::Parts) -> Result<Rest, ConnectionError> {
+    let mut encodings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
+    let rest = match (encodings.next(), lengths.next()) {
+        (Some(_), Some(_)) => return Err(ConnectionError::Strange("it has both a length and a transfer encoding")),
+        (Some(_), None) if head.version == Version::HTTP_10 => {
+            return Err(ConnectionError::Strange(
+                "it has a transfer encoding in HTTP/1.0, which has none",
+            ));
+        }
+        (Some(encoding), None) if encoding.as_bytes().eq_ignore_ascii_case(b"chunked") => Rest::Size,
+        (Some(_), None) => return Err(ConnectionError::Strange("its transfer encoding is not `chunked`")),
+        (None, Some(length)) => {
+            let text = length.to_str().unwrap_or_default();
+            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            match text.parse() {
+                Ok(0) if digits => Rest::Nothing,
+                Ok(length) if digits => Rest::Bytes(length),
+                _ => return Err(ConnectionError::Strange("its length is no number")),
+            }
+        }
+        (None, None) => Rest::UntilClosed,
+    };
+    if encodings.next().is_some() || lengths.next().is_some() {
+        return Err(ConnectionError::Strange("it has two lengths or two transfer encodings"));
+    }
     if head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED {
         return Ok(Rest::Nothing);
     }
-    if let Some(last) = head.headers.get_all(header::TRANSFER_ENCODING).iter().next_back() {
-        let last = last.to_str().unwrap_or_default().rsplit(',').next().unwrap_or_default();
-        let chunked = last.trim().eq_ignore_ascii_case("chunked");
-        return Ok(if chunked { Rest::Size } else { Rest::UntilClosed });
-    }
-    let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(length) = lengths.next() else {
-        return Ok(Rest::UntilClosed);
-    };
-    if lengths.any(|other| other != length) {
-        return Err(ConnectionError::Strange("it has two lengths"));
-    }
-    let text = length.to_str().unwrap_or_default().trim();
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(0) if digits => Ok(Rest::Nothing),
-        Ok(length) if digits => Ok(Rest::Bytes(length)),
-        _ => Err(ConnectionError::Strange("its length is no number")),
-    }
+    Ok(rest)
 }
 
 /// Whether the worker keeps the connection open after this answer.
@@ -342,15 +358,6 @@ fn stays_open(head: &response::Parts) -> bool {
         Version::HTTP_10 => says("keep-alive"),
         _ => !says("close"),
     }
-}
-
-/// The size of a chunk, from its line.
-fn size(line: &[u8]) -> Result<u64, ConnectionError> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let hexadecimal = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| hexadecimal);
-    text.and_then(|text| u64::from_str_radix(text, 16).ok())
-        .ok_or(ConnectionError::Strange("the size of a chunk is no number"))
 }
 
 #[cfg(test)]
@@ -428,12 +435,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_breaks_off_or_is_strange_is_an_error_and_ends_the_connection() {
-        let wrong: [&[u8]; 5] = [
+        let wrong: [&[u8]; 7] = [
             b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello\r\n",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-1\r\nhello\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
         ];
         for said in wrong {
             let mut line = answering(said, said.len(), true).await;
@@ -446,6 +455,19 @@ mod tests {
             b"HTTP/1.1 200",
             b"no HTTP\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: +0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0, 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
+            b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nx: a\r\n folded\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length : 0\r\n\r\n",
         ] {
             let mut line = answering(said, said.len(), true).await;
             assert!(line.send(asked()).await.is_err(), "{said:?}");

@@ -8,7 +8,8 @@
 //!
 //! **Invariant:** of a head that has not passed at most the limit and one read are kept.
 //!
-//! A body in chunks is passed on without being counted, and its request is the last of its connection: what follows it is not read.
+//! A body in chunks is checked while it passes ([`ChunkScanner`]), and its request is the last of its connection: what follows it is not
+//! read.
 //!
 //! Cost: a head that comes in one piece is looked at where it lies. A connection has one timer, which is set anew about once in the
 //! time that it may be idle.
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::ChunkScanner;
 use homing_config::security::DoorLimits;
 use homing_telemetry::{Metrics, TurnedAway};
 use http_body::{Body, Frame, SizeHint};
@@ -163,6 +165,8 @@ enum Phase {
     Body(u64),
     /// Everything belongs to the last request.
     Rest,
+    /// Its chunks cannot be read, which is to be said.
+    BadChunk(&'static str),
     /// What stands in for a head that was refused is given.
     Instead,
     /// Nothing more is read, and that is not said.
@@ -184,6 +188,8 @@ pub struct Guard<S> {
     given: usize,
     /// How much of it is known to hold no end of a head.
     looked: usize,
+    /// What is known of the chunks of the last request.
+    chunks: ChunkScanner,
     /// When the head that is to come must be there; `None` while nothing of it came after the first.
     due: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -204,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             kept: Vec::new(),
             given: 0,
             looked: 0,
+            chunks: ChunkScanner::default(),
             timer: None,
             left: 0,
             linger: None,
@@ -295,6 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
                 Ok(Framing::Chunked) => {
                     self.phase = Phase::Rest;
                     self.due = None;
+                    self.check_chunks(before + end, out);
                 }
                 Ok(framing) => {
                     self.kept.extend_from_slice(came);
@@ -313,6 +321,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             self.due.get_or_insert(Instant::now() + self.limits.header_time);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads of the body of the last request, which comes in chunks.
+    fn rest(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let begin = out.filled().len();
+        if self.kept.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
+        } else {
+            let all = self.kept.len();
+            self.give(all, out);
+        }
+        self.check_chunks(begin, out);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Checks the chunks that begin or go on at `begin` of what is read. Nothing of a read that is wrong is passed on.
+    fn check_chunks(&mut self, begin: usize, out: &mut ReadBuf<'_>) {
+        if let Err(why) = self.chunks.scan(&out.filled()[begin..]) {
+            out.set_filled(begin);
+            self.kept.clear();
+            self.given = 0;
+            let turned = &self.watch.metrics.gateway.refused_connections;
+            turned.of(TurnedAway::Malformed).add(1);
+            self.phase = Phase::BadChunk(why);
+        }
     }
 
     /// Reads, unless time is over.
@@ -424,11 +457,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                     }
                 }
                 Phase::Body(left) => ready!(this.body(left, cx, out))?,
-                Phase::Rest if !this.kept.is_empty() => {
-                    let all = this.kept.len();
-                    this.give(all, out);
+                Phase::Rest => {
+                    ready!(this.rest(cx, out))?;
+                    if matches!(this.phase, Phase::Rest) {
+                        return Poll::Ready(Ok(()));
+                    }
                 }
-                Phase::Rest => return Pin::new(&mut this.stream).poll_read(cx, out),
+                Phase::BadChunk(why) => {
+                    this.phase = Phase::Mute;
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
                 Phase::Instead => {
                     let all = this.kept.len();
                     if this.give(all, out) {

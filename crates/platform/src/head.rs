@@ -3,19 +3,23 @@
 //! Two readers that understand a head differently see different requests in the same bytes, and what one of them takes for a body
 //! the other takes for a request of somebody else. So everything that is known to be read differently is refused here, before the
 //! HTTP library, which is more lenient, sees it: two lengths, a length beside an encoding, an encoding that is not `chunked`, lines
-//! that are continued or end without CR, and names with a space before their colon.
+//! that are continued or end without CR, and names with a space before their colon. What the library would refuse with an empty
+//! answer is refused here in words: first lines that are none, other versions, control characters.
 //!
 //! **Invariant:** a head that passes says in one way where its body ends.
 //!
 //! Cost: the bytes are looked at once, and nothing is copied. What the rest of a head means is not looked at.
 
 use homing_telemetry::TurnedAway;
+use hyper::Uri;
 use memchr::memchr;
 
 /// What ends a head.
 const END: &[u8] = b"\r\n\r\n";
 /// Digits of a length: what is longer is larger than any body.
 const DIGITS: usize = 18;
+/// The longest target and the longest name of a header that the library takes.
+const MAX_LIBRARY_BYTES: usize = u16::MAX as usize - 1;
 
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Framing {
 pub enum Fault {
     /// It can be read in two ways, or in none.
     Malformed(&'static str),
+    /// It is of a version that is not spoken.
+    Version,
     /// It has too many headers.
     Headers,
     /// It is too long.
@@ -44,6 +50,7 @@ impl Fault {
     pub fn status(self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
+            Self::Version => 505,
             Self::Headers | Self::Long => 431,
             Self::Slow => 408,
         }
@@ -53,6 +60,7 @@ impl Fault {
     pub fn message(self) -> &'static str {
         match self {
             Self::Malformed(why) => why,
+            Self::Version => "only HTTP/1.1 and HTTP/1.0 are spoken here",
             Self::Headers => "the request has too many headers",
             Self::Long => "the head of the request is too long",
             Self::Slow => "the head of the request took too long to come",
@@ -62,7 +70,7 @@ impl Fault {
     /// How it is counted.
     pub fn label(self) -> TurnedAway {
         match self {
-            Self::Malformed(_) => TurnedAway::Malformed,
+            Self::Malformed(_) | Self::Version => TurnedAway::Malformed,
             Self::Headers => TurnedAway::HeaderCount,
             Self::Long => TurnedAway::HeaderSize,
             Self::Slow => TurnedAway::HeaderTime,
@@ -91,17 +99,19 @@ fn blank(bytes: &[u8]) -> usize {
 pub fn check(head: &[u8], most_headers: usize) -> Result<Framing, Fault> {
     let mut rest = &head[blank(head)..];
     let mut lines = 0;
+    let mut version = Version::Http11;
     let (mut length, mut chunked, mut host) = (None, false, false);
     while let Some(at) = memchr(b'\n', rest) {
         let line = rest[..at].strip_suffix(b"\r").ok_or(Fault::Malformed(
             "a line of the head does not end with carriage return and line feed",
         ))?;
         rest = &rest[at + 1..];
-        if line.iter().any(|byte| matches!(byte, b'\r' | b'\0')) {
+        if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
             return Err(Fault::Malformed("the head has a control character"));
         }
         lines += 1;
         if lines == 1 {
+            version = request_line(line)?;
             continue;
         }
         if line.is_empty() {
@@ -127,10 +137,73 @@ pub fn check(head: &[u8], most_headers: usize) -> Result<Framing, Fault> {
     }
     match (length, chunked) {
         (Some(_), true) => Err(Fault::Malformed("both a length and a transfer encoding are given")),
+        (None, true) if version == Version::Http10 => Err(Fault::Malformed(
+            "a transfer encoding is given with HTTP/1.0, which has none",
+        )),
         (Some(length), false) => Ok(Framing::Length(length)),
         (None, true) => Ok(Framing::Chunked),
         (None, false) => Ok(Framing::Length(0)),
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+/// Whether the first line of a head begins a request, and of which version it is.
+fn request_line(line: &[u8]) -> Result<Version, Fault> {
+    const NO_REQUEST: Fault = Fault::Malformed("the first line is not `METHOD TARGET HTTP/1.1`");
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(NO_REQUEST);
+    };
+    let version = match version {
+        b"HTTP/1.1" => Version::Http11,
+        b"HTTP/1.0" => Version::Http10,
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..] => return Err(Fault::Version),
+        _ => return Err(NO_REQUEST),
+    };
+    if !is_token(method) {
+        return Err(Fault::Malformed("the method has a character that none has"));
+    }
+    if target.len() > MAX_LIBRARY_BYTES {
+        return Err(Fault::Long);
+    }
+    if !is_target(method, target) {
+        return Err(Fault::Malformed(
+            "the target of the request is neither a path nor a URL",
+        ));
+    }
+    Ok(version)
+}
+
+/// Whether a word is a path or a URL, or what some methods have instead.
+fn is_target(method: &[u8], target: &[u8]) -> bool {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/?=&%+,:@!$'()*;".contains(byte);
+    if target.starts_with(b"/") && target.iter().all(is_usual) {
+        return true;
+    }
+    let begins_with = |scheme: &[u8]| {
+        let begin = target.get(..scheme.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    };
+    let has_form = match method {
+        b"CONNECT" => !target.starts_with(b"/"),
+        b"OPTIONS" if target == b"*" => true,
+        _ => target.starts_with(b"/") || begins_with(b"http://") || begins_with(b"https://"),
+    };
+    let is_printable = target.iter().all(u8::is_ascii_graphic) && !target.contains(&b'#');
+    // The rest is as the library reads it.
+    has_form && is_printable && Uri::try_from(target).is_ok()
+}
+
+/// Whether a word can be a method or the name of a header.
+fn is_token(word: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
+    !word.is_empty() && word.iter().all(fits)
 }
 
 /// A header, without the white space around its value.
@@ -140,8 +213,10 @@ fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     }
     let colon = memchr(b':', line).ok_or(Fault::Malformed("a header has no colon"))?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
-    let fits = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
-    if name.is_empty() || !name.iter().all(fits) {
+    if name.len() > MAX_LIBRARY_BYTES {
+        return Err(Fault::Long);
+    }
+    if !is_token(name) {
         return Err(Fault::Malformed("the name of a header has a character that none has"));
     }
     Ok((name, trimmed(value)))
@@ -206,6 +281,8 @@ mod tests {
             "x: a\ny: b\r\n",
             "x: a\rb\r\n",
             "x: a\0b\r\n",
+            "x: a\x01b\r\n",
+            "x: a\x7fb\r\n",
             "no colon\r\n",
             ": no name\r\n",
             "host: a\r\nhost: b\r\n",
@@ -214,6 +291,56 @@ mod tests {
         }
         assert_eq!(checked("a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\n"), Ok(Framing::Length(0)));
         assert_eq!(checked("a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\n"), Err(Fault::Headers));
+    }
+
+    #[test]
+    fn a_first_line_is_a_request_of_a_version_that_is_spoken() {
+        let first = |line: &str| check(format!("{line}\r\n\r\n").as_bytes(), 4);
+        for line in [
+            "GET / HTTP/1.1",
+            "POST /v1/completions?a=b HTTP/1.0",
+            "GET /a\"{|}^b HTTP/1.1",
+            "GET http://host:1/path HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "CONNECT host:443 HTTP/1.1",
+            "M-SEARCH / HTTP/1.1",
+        ] {
+            assert_eq!(first(line), Ok(Framing::Length(0)), "{line:?}");
+        }
+        for line in [
+            "GET / HTTP/2.0",
+            "GET / HTTP/0.9",
+            "GET / HTTP/1.2",
+            "GET / HTTP/1.10",
+            "PRI * HTTP/2.0",
+        ] {
+            assert_eq!(first(line), Err(Fault::Version), "{line:?}");
+        }
+        for line in [
+            "GET /",
+            "GET",
+            "GET  / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+            "GET /a b HTTP/1.1",
+            "GET\t/\tHTTP/1.1",
+            "GET / http/1.1",
+            "GET / HTTP/x",
+            "GE(T / HTTP/1.1",
+            "GET path HTTP/1.1",
+            "GET * HTTP/1.1",
+            "GET /a#b HTTP/1.1",
+            "GET /\u{e4} HTTP/1.1",
+            "GET http:/host HTTP/1.1",
+            "GET ftp://host/ HTTP/1.1",
+            "CONNECT / HTTP/1.1",
+        ] {
+            assert!(matches!(first(line), Err(Fault::Malformed(_))), "{line:?}");
+        }
+        let long = format!("GET /{} HTTP/1.1", "a".repeat(MAX_LIBRARY_BYTES));
+        assert_eq!(first(&long), Err(Fault::Long));
+        let old = b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n";
+        assert!(matches!(check(old, 4), Err(Fault::Malformed(_))));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`HttpConnection`]: one HTTP/1.1 connection. The gateway forwards requests over it.
 //! - [`ConnectionPool`]: idle connections, by destination.
 //! - [`HttpClient`]: requests with a time limit and small answers, to engines, agents and gateways.
+//! - [`ChunkScanner`]: the framing of bodies in chunks, for servers.
 //!
 //! Servers:
 //!
@@ -18,6 +19,7 @@
 
 pub mod body;
 pub mod budget;
+mod chunks;
 mod client;
 mod connect;
 mod connection;
@@ -33,8 +35,9 @@ pub mod stall;
 
 pub use body::{BodyError, BodyLimits};
 pub use budget::{BodyBudget, BodyOwner, BudgetExceeded};
+pub use chunks::ChunkScanner;
 pub use client::{HttpClient, HttpClientConfig, HttpClientError, HttpRequest, HttpResponse};
-pub use connect::{Address, ConnectError};
+pub use connect::{Address, ConnectError, ConnectRules};
 pub use connection::{ConnectionError, HttpConnection};
 pub use connections::{Access, WhenFull};
 pub use credentials::CredentialsError;

@@ -39,6 +39,29 @@ label!(
 );
 
 label!(
+    /// Why a source of events is not read for a while.
+    ReadLimit = "limit" {
+        /// As many batches of the rank as `feed.buffer-batches` allows are on their way, or wait for a repair.
+        BufferBatches = "buffer_batches",
+        /// As many batches as `events.lane-batches` allows wait to be decoded.
+        LaneBatches = "lane_batches",
+        /// As many bytes as `events.lane-bytes` allows are on their way.
+        LaneBytes = "lane_bytes",
+    }
+);
+
+impl ReadLimit {
+    /// The setting that sets the limit.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::BufferBatches => "feed.buffer-batches",
+            Self::LaneBatches => "events.lane-batches",
+            Self::LaneBytes => "events.lane-bytes",
+        }
+    }
+}
+
+label!(
     /// A part of the way from a whole request to its decision.
     RoutePart = "part" {
         /// From text to tokens, here or by asking a worker.
@@ -199,6 +222,10 @@ label!(
         Closed = "closed",
         /// It does not have the adapter that it was thought to have.
         NoAdapter = "no_adapter",
+        /// It was ejected because it makes no progress, and the request was moved.
+        Stalled = "stalled",
+        /// It went down while the request waited, and the request was moved.
+        Down = "down",
     }
 );
 
@@ -301,6 +328,16 @@ label!(
 );
 
 label!(
+    /// What was done with fields of the engine in a request of a client.
+    FieldAction = "action" {
+        /// The request was refused.
+        Refused = "refused",
+        /// They were removed.
+        Stripped = "stripped",
+    }
+);
+
+label!(
     /// How the tokens of a prompt are known.
     TokenSource = "source" {
         /// The request has them.
@@ -391,6 +428,7 @@ mod tests {
         check(&BodyRefusal::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
+        check(&FieldAction::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

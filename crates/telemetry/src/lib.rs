@@ -24,9 +24,9 @@ pub mod workers;
 
 pub use declare::{Declaration, Label, MetricKind};
 pub use labels::{
-    AdapterMove, Asked, Asker, BodyRefusal, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
-    Quota, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
+    TurnedAway, ViewState, WorkerRole,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

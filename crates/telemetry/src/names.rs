@@ -5,9 +5,9 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, BodyRefusal, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction,
-    Quota, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
+    TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -111,9 +111,9 @@ metrics! {
         barrier_clears: Counter = "homing_feed_barrier_clears_total",
         /// Views emptied because nothing could repair them.
         view_resets: Counter = "homing_feed_view_resets_total",
-        /// Batches that came during a repair and did not fit into the buffer.
+        /// Batches that came during a repair and did not fit into the buffer (`feed.buffer-blocks`).
         dropped_batches: Counter = "homing_feed_dropped_batches_total",
-        /// Times that batches were lost before they were read because their lane was full.
+        /// Batches that were lost because they could not be read.
         lane_overflows: Counter = "homing_feed_lane_overflows_total",
         /// Questions to idle sources whether they still are where we are.
         idle_probes: Counter = "homing_feed_idle_probes_total",
@@ -169,6 +169,8 @@ metrics! {
         oversized_messages: Counter = "homing_transport_oversized_messages_total",
         /// Requests to replay sockets.
         replay_requests: Counter = "homing_transport_replay_requests_total",
+        /// Time for which a source was not read because a limit was reached, by the limit.
+        read_pauses: PerLabel<ReadLimit, Histogram> = "homing_transport_read_pause_duration_seconds",
     }
 }
 
@@ -229,6 +231,10 @@ metrics! {
         held_leases: Gauge = "homing_discovery_held_leases",
         /// Registrations that were not renewed in time.
         expired_leases: Counter = "homing_discovery_expired_leases_total",
+        /// Registrations and removals that were refused although their token is known; the log says why.
+        refused_registrations: Counter = "homing_discovery_refused_registrations_total",
+        /// Registrations and removals that were refused because their token was used too often from one address.
+        limited_registrations: Counter = "homing_discovery_limited_registrations_total",
         /// Questions to workers what they are.
         asked_probes: PerLabel<Asked, Counter> = "homing_discovery_asked_probes_total",
         /// Questions to workers how they are.
@@ -271,6 +277,8 @@ metrics! {
         unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
         /// Requests that were refused because a key or a tenant had used what it may.
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
+        /// Requests with fields that belong to engines, by what was done with them.
+        engine_fields: PerLabel<FieldAction, Counter> = "homing_gateway_engine_field_requests_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.
@@ -289,6 +297,16 @@ metrics! {
         staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Requests that were moved from a stalled worker, or from one that went down, before their client got anything.
+        moved_requests: Counter = "homing_gateway_moved_requests_total",
+        /// Workers that are suspected of a stall: requests go elsewhere where they can.
+        suspected_workers: Gauge = "homing_gateway_suspected_workers",
+        /// Workers that are ejected because they make no progress.
+        stalled_workers: Gauge = "homing_gateway_stalled_workers",
+        /// Workers that would be ejected if not more than half of the workers for the same model looked stalled. Above 0: panic.
+        unejected_workers: Gauge = "homing_gateway_unejected_workers",
+        /// Times that a worker was ejected because it made no progress.
+        ejected_workers: Counter = "homing_gateway_ejected_workers_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
         /// Requests of proxies that nothing was heard of for the time of their lease.

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use expect_test::expect;
 use homing_config::{Config, EventSource, HttpUrl, Switch};
-use homing_discovery::{Facts, NotReached, Probe, ProbeConfig};
+use homing_discovery::{EngineProof, Facts, NotReached, Probe, ProbeConfig};
 use homing_domain::{BlockSize, Blocks, Tokens};
 use homing_wire::Dialect;
 use serde_json::json;
@@ -225,4 +225,53 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
     let url = serve(Router::new().route("/v1/models", get(endless))).await;
     let error = ask(&url).await.unwrap_err();
     assert!(error.why.contains("answers with more than"), "{error}");
+}
+
+#[tokio::test]
+async fn only_what_lists_a_model_and_tells_its_version_proves_to_be_an_engine() {
+    let prove = async |url: &HttpUrl| {
+        let probe = Probe::new(ProbeConfig { timeout: PATIENCE });
+        let asked = probe.ask_with(url, EngineProof::Required);
+        soon("an answer", asked).await.map(|_| ()).map_err(|error| error.why)
+    };
+    for dialect in ["vllm", "sglang"] {
+        let mock = Mock::start(&[("mock.dialect", dialect)]).await;
+        assert_eq!(prove(&mock.url()).await, Ok(()), "{dialect}");
+        mock.stop().await;
+    }
+    let models = || get(|| async { axum::Json(json!({"data": [{"id": "m"}]})) });
+    let no_models = || get(|| async { axum::Json(json!({"data": []})) });
+    let version = || get(|| async { axum::Json(json!({"version": "1"})) });
+    for (routes, expected) in [
+        (Router::new(), Some("lists no model")),
+        (
+            Router::new()
+                .route("/v1/models", no_models())
+                .route("/version", version()),
+            Some("lists no model"),
+        ),
+        (
+            Router::new().route("/v1/models", models()),
+            Some("neither /version nor /server_info"),
+        ),
+        (
+            Router::new().route("/v1/models", models()).route("/version", version()),
+            None,
+        ),
+        (
+            Router::new()
+                .route("/v1/models", models())
+                .route("/get_server_info", version()),
+            None,
+        ),
+    ] {
+        let url = serve(routes).await;
+        let found = prove(&url).await;
+        match expected {
+            None => assert_eq!(found, Ok(())),
+            Some(words) => assert!(found.as_ref().is_err_and(|why| why.contains(words)), "{found:?}"),
+        }
+        // One that an operator named is asked as before.
+        assert!(ask(&url).await.is_ok());
+    }
 }

@@ -88,6 +88,72 @@ mod discovery {
         assert_eq!(bed.status().counters.restarts, 1);
     }
 
+    /// An agent lives anew, which is known before the end of the subscription to its former life.
+    fn with_another_agent() -> Bed {
+        let mut bed = Bed::live(Recovery::List, 1);
+        let source = Source {
+            identity: Identity { engine: 1, agent: 7 },
+            ..source(Recovery::List)
+        };
+        bed.say(Input::Discovered { rank: RANK, source });
+        let (ask, _) = bed.asked();
+        bed.list(ask, 1, Coverage::Complete, [0, 1]);
+        assert_eq!((bed.state(), bed.held()), (State::Live, vec![0, 1]));
+        bed
+    }
+
+    #[test]
+    fn a_batch_of_a_former_life_that_looks_like_the_next_is_not_applied() {
+        let mut bed = with_another_agent();
+        bed.hear(store(9, 2));
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::Replay { from: Sequence(1) });
+        bed.replay(ask, [store(1, 1)]);
+        assert_eq!(
+            (bed.state(), bed.cursor(), bed.held()),
+            (State::Live, Some(1), vec![0, 1])
+        );
+        // The same with a list, where a replay cannot be had.
+        bed.hear(store(9, 3));
+        let (ask, _) = bed.asked();
+        bed.part(ask, Part::Gone);
+        let (ask, what) = bed.asked();
+        assert_eq!(what, What::List);
+        bed.list(ask, 2, Coverage::Complete, [0, 1, 2]);
+        assert_eq!(
+            (bed.state(), bed.cursor(), bed.held()),
+            (State::Live, Some(2), vec![0, 1, 2])
+        );
+    }
+
+    #[test]
+    fn a_batch_that_the_new_agent_has_sent_as_well_proves_the_subscription() {
+        let mut bed = with_another_agent();
+        bed.hear(store(1, 2));
+        let (ask, _) = bed.asked();
+        bed.hear(store(1, 3));
+        bed.replay(ask, [store(1, 1), store(1, 2)]);
+        assert_eq!((bed.state(), bed.cursor()), (State::Live, Some(3)));
+        bed.hear(store(1, 4));
+        bed.asks_nothing();
+        assert_eq!(bed.held(), upto(4));
+    }
+
+    #[test]
+    fn a_heartbeat_of_the_new_agent_proves_the_subscription() {
+        let mut bed = with_another_agent();
+        let identity = Identity { engine: 1, agent: 7 };
+        let newest = Some((Sequence(1), store(1, 1).digest));
+        bed.say(Input::Heartbeat {
+            rank: RANK,
+            identity,
+            newest,
+        });
+        bed.hear(store(1, 2));
+        bed.asks_nothing();
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(2)));
+    }
+
     #[test]
     fn with_another_agent_the_old_view_serves_until_the_new_one_is_in_place() {
         let mut bed = Bed::live(Recovery::List, 3);
@@ -962,6 +1028,73 @@ mod doubt {
             (State::Warming, vec![next - 1, next]),
             "the stream is read on"
         );
+    }
+
+    /// A view of blocks 0 to 5 that was doubted twice, began empty and has stored block 6 since.
+    fn emptied() -> Bed {
+        let mut bed = wrong(Recovery::List);
+        bed.pass(100);
+        let (ask, _) = bed.asked();
+        bed.list(ask, 5, Coverage::Complete, upto(5));
+        bed.say(Input::Doubted(RANK));
+        bed.pass(60_000);
+        bed.hear(store(1, 6));
+        assert_eq!((bed.state(), bed.held()), (State::Warming, vec![6]));
+        bed.commands();
+        bed
+    }
+
+    /// Lets time pass with a probe answered every second, until the source is asked for a list.
+    fn seconds_until_listed(bed: &mut Bed) -> (homing_feed::AskId, u64) {
+        for second in 1..1_000 {
+            bed.pass(1_000);
+            for command in bed.commands() {
+                match command {
+                    Command::Ask(ask) if ask.what == What::List => return (ask.id, second),
+                    Command::Ask(ask) => bed.replay(ask.id, [store(1, 6)]),
+                    Command::Cancel(_) => (),
+                }
+            }
+        }
+        panic!("the source is not asked for a list");
+    }
+
+    #[test]
+    fn a_view_that_began_empty_is_rebuilt_after_a_pause() {
+        let mut bed = emptied();
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert_eq!(seconds, 120, "twice the pause of the first repair");
+        assert_eq!(bed.held(), vec![6], "the old view is shown meanwhile");
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+    }
+
+    #[test]
+    fn a_rebuild_of_an_empty_view_that_fails_is_begun_again() {
+        let mut bed = emptied();
+        let (ask, _) = seconds_until_listed(&mut bed);
+        bed.say(Input::Disconnected(RANK));
+        bed.say(Input::Connected(RANK));
+        bed.part(ask, Part::Failed);
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert!((110..=120).contains(&seconds), "{seconds}");
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+    }
+
+    #[test]
+    fn a_doubt_after_that_rebuild_empties_the_view_at_once_and_doubles_the_pause() {
+        let mut bed = emptied();
+        let (ask, _) = seconds_until_listed(&mut bed);
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        bed.say(Input::Doubted(RANK));
+        bed.pass(100);
+        assert_eq!((bed.state(), bed.held()), (State::Warming, vec![]));
+        let (ask, seconds) = seconds_until_listed(&mut bed);
+        assert_eq!(seconds, 240);
+        bed.list(ask, 6, Coverage::Complete, 0..=6);
+        assert_eq!((bed.state(), bed.held()), (State::Live, upto(6)));
+        assert_eq!(bed.status().counters.resets, 2);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use homing_adapters::{Act, Command};
-use homing_config::HttpUrl;
+use homing_config::{AddressScope, HttpUrl};
 use homing_platform::{HttpClient, StatusCode};
 use homing_wire::Dialect;
 use serde_json::json;
@@ -27,6 +27,8 @@ const MAX_WORDS: usize = 200;
 pub(super) struct Place {
     pub(super) url: HttpUrl,
     pub(super) dialect: Dialect,
+    /// What its addresses may be.
+    pub(super) scope: AddressScope,
 }
 
 /// Tells a worker, and waits until it has done it. An error says why it has not.

@@ -237,6 +237,19 @@ impl Gateway {
         .await;
     }
 
+    /// Waits until the gateway no longer takes this engine for a healthy one.
+    pub async fn wait_not_up(&self, engine: &Engine) {
+        let url = engine.url();
+        self.wait("the engine not to be up", async || {
+            let fleet = self.admin("/admin/fleet").await;
+            let is_up = |worker: &Value| worker["url"] == url.as_str() && worker["health"] == "up";
+            fleet["workers"]
+                .as_array()
+                .is_some_and(|workers| !workers.iter().any(is_up))
+        })
+        .await;
+    }
+
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {

@@ -28,7 +28,8 @@ pub fn command() -> Command {
     let feed = Command::new("feed")
         .about("Check that views stay true over lossy streams, in simulated worlds")
         .arg(number("seeds", "How many worlds, each twice").default_value("500"))
-        .arg(number("seed", "Only this world").conflicts_with("seeds"))
+        .arg(number("first-seed", "The first of them").default_value("0"))
+        .arg(number("seed", "Only this world").conflicts_with_all(["seeds", "first-seed"]))
         .arg(
             Arg::new("bug")
                 .long("bug")
@@ -68,7 +69,7 @@ pub enum Verdict {
 fn feed(matches: &ArgMatches) -> anyhow::Result<(String, Verdict)> {
     let seed: Option<u64> = matches.get_one("seed").copied();
     let order = Order {
-        first: seed.unwrap_or(0),
+        first: seed.unwrap_or_else(|| matches.get_one("first-seed").copied().unwrap_or(0)),
         seeds: seed.map_or_else(|| matches.get_one("seeds").copied().unwrap_or(500), |_| 1),
     };
     ensure!(order.seeds > 0, "there is nothing to do with 0 seeds");

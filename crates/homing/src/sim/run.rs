@@ -23,7 +23,8 @@ pub fn command() -> Command {
     Command::new("run")
         .about("Check the whole router in random fleets with faults")
         .arg(number("seeds", "How many worlds, each twice").default_value("200"))
-        .arg(number("seed", "Only this world").conflicts_with("seeds"))
+        .arg(number("first-seed", "The first of them").default_value("0"))
+        .arg(number("seed", "Only this world").conflicts_with_all(["seeds", "first-seed"]))
         .arg(
             Arg::new("faults")
                 .long("faults")
@@ -45,7 +46,7 @@ pub fn command() -> Command {
 pub fn run(matches: &ArgMatches) -> anyhow::Result<(String, Verdict)> {
     let seed: Option<u64> = matches.get_one("seed").copied();
     let order = Order {
-        first: seed.unwrap_or(0),
+        first: seed.unwrap_or_else(|| matches.get_one("first-seed").copied().unwrap_or(0)),
         seeds: seed.map_or_else(|| matches.get_one("seeds").copied().unwrap_or(200), |_| 1),
         faults: allowed(matches.get_one::<String>("faults").map_or("all", String::as_str))?,
     };

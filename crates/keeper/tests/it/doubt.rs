@@ -14,6 +14,12 @@ use tokio::sync::mpsc;
 
 const RANK: RankId = RankId::new(3, 0);
 
+const LANES: LanesConfig = LanesConfig {
+    threads: 1,
+    bound: 64,
+    bytes: 1 << 20,
+};
+
 /// The first batch of a life, with so many blocks in it.
 fn batch(blocks: u64) -> KvBatch {
     let block = |number| StoredBlock {
@@ -71,7 +77,7 @@ impl Source for Misread {
 #[tokio::test]
 async fn a_view_that_is_wrong_is_right_again_when_it_was_doubted() {
     let metrics = Arc::new(Metrics::default());
-    let lanes = Lanes::start(LanesConfig { threads: 1, bound: 64 }, &metrics).unwrap();
+    let lanes = Lanes::start(LANES, &metrics).unwrap();
     let (happened, mut notices) = mpsc::unbounded_channel();
     let notice = move |notice: Notice, _: &homing_feed::Feed| {
         let _ = happened.send(notice);

@@ -12,9 +12,10 @@ impl World {
     /// The faults are long over and nothing happens: every view is what its source has, or honestly a part of it. It may
     /// just be verified in a way that looks like a repair, so it has some time to show that.
     pub(super) fn check_settled(&mut self, check: Check) {
-        let until_ms = self.now_ms + self.setup.longest_repair_ms();
+        let begin_ms = self.now_ms;
         for router in 0..self.routers.len() {
             for place in self.places() {
+                let until_ms = begin_ms + self.longest_wait_ms(router, place);
                 while self.violation.is_none()
                     && let Some(found) = self.unsettled(router, place, check)
                 {
@@ -25,6 +26,18 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A doubted view may have to pause, begin empty, and pause twice as long before its source is asked again.
+    fn longest_wait_ms(&self, router: usize, place: Place) -> u64 {
+        let status = self.routers[router].feed.status(self.now_ms, self.id(place));
+        let is_doubted = status.is_some_and(|status| status.counters.doubts > 0);
+        let pauses_ms = if is_doubted {
+            2 * self.setup.feed.max_drift_pause_ms()
+        } else {
+            0
+        };
+        self.setup.longest_repair_ms() + pauses_ms
     }
 
     fn unsettled(&self, router: usize, place: Place, check: Check) -> Option<String> {

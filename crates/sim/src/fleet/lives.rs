@@ -39,6 +39,8 @@ impl<I: Traffic> World<I> {
         }
         let (router, at) = (of.0 as usize, worker as usize);
         self.routers[router].hear_duty(self.now, &self.workers[at]);
+        // A request may have been let go to this very worker, before it is known to have left.
+        self.effects(of.0);
         match (self.workers[at].listed, self.routers[router].knows.contains(&worker)) {
             (true, false) => {
                 let mut node = self.routers.remove(router);
@@ -112,10 +114,11 @@ impl<I: Traffic> World<I> {
     /// A router sees which workers answer and how busy they are.
     pub(crate) fn poll(&mut self, of: (u32, u64)) {
         let (now, wants_load) = (self.now, self.setup.links.poll.0 > 0.0);
-        let Some(node) = self.routers.get_mut(of.0 as usize).filter(|node| node.life == of.1) else {
+        if self.node(of).is_none() {
             return;
-        };
-        for worker in &self.workers {
+        }
+        for number in 0..self.workers.len() {
+            let (node, worker) = (&mut self.routers[of.0 as usize], &self.workers[number]);
             if !node.knows.contains(&worker.id.0) {
                 continue;
             }
@@ -136,6 +139,7 @@ impl<I: Traffic> World<I> {
                     let _ = node.router.report(now, rank, report);
                 }
             }
+            self.effects(of.0);
         }
         let again = if wants_load { self.setup.links.poll } else { PROBE };
         let (router, life) = of;

@@ -202,6 +202,7 @@ impl Router {
         let lanes = LanesConfig {
             threads: 1,
             bound: 4096,
+            bytes: 64 << 20,
         };
         let lanes = Lanes::start(lanes, &metrics).unwrap();
         let config = KeeperConfig {

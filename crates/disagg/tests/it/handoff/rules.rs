@@ -391,6 +391,24 @@ fn of_two_that_are_silent_both_are_suspects_and_are_asked_again_rather_than_nobo
 }
 
 #[test]
+fn after_each_failure_at_most_three_questions_are_asked_and_only_choices_count_as_tries() {
+    let mut plan = Plan::with(|settings| (settings.turns, settings.pairs, settings.rechoices) = (2, 2, 0));
+    plan.hear(pair(0, Means::ByResult));
+    plan.hear(prefill_done(Leg(0), None));
+    plan.pass(60_000.0);
+    assert_eq!(plan.hear(nowhere(Turn(1))), [choose(2, Alone::Allowed, &[1], &[])]);
+    assert_eq!(plan.hear(nowhere(Turn(2))), [choose(3, Alone::Allowed, &[], &[11])]);
+    // The fourth question led to the second choice, which is the last.
+    plan.hear(pair(3, Means::ByResult));
+    plan.hear(prefill_done(Leg(2), None));
+    let said = plan.pass(60_000.0);
+    assert!(
+        matches!(said.last(), Some(Command::Finish(Outcome::Failed(_)))),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn a_decode_worker_that_says_that_it_could_not_go_on_is_believed_once() {
     let mut plan = Plan::handing_over();
     let said = plan.hear(decode_failed(Leg(1), Reach::Said)).to_vec();

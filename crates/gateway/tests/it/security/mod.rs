@@ -2,8 +2,10 @@
 
 mod hostile;
 mod idle;
+mod isolation;
 mod keys;
 mod operators;
 mod pki;
 mod raw;
+mod renewal;
 mod tls;

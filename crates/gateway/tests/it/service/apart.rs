@@ -270,7 +270,7 @@ async fn killed_workers_of_either_kind_break_no_stream() {
             .wait("streams", async || gateway.metrics.gateway.running_requests.get() >= 10)
             .await;
         first.kill();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        gateway.wait_not_up(&first).await;
         second.kill();
         for engine in fleet.prefill.iter().chain(&fleet.decode) {
             engine.hurry().await;
@@ -285,6 +285,7 @@ async fn killed_workers_of_either_kind_break_no_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_leaves_nothing_behind() {
     let fleet = Fleet::of(vec![nixl(&[("mock.speedup", "5")])], vec![nixl(&[])], &[ALWAYS]).await;
+    // How long the client waits decides how far its request is when it leaves. Nothing is asserted of that moment.
     for after in [1, 5, 20, 60] {
         let body = chat(after, 200);
         let leaving = fleet.gateway.send("/v1/chat/completions", &body);

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -230,7 +229,8 @@ async fn an_engine_that_goes_silent_in_the_middle_is_given_up() {
         assert!(asked.body.contains("\"stream\":true"), "{}", asked.body);
         stream.write_all(HEAD.as_bytes()).await.unwrap();
         chunk(&mut stream, &format!("data: {}\n\n", piece("begun ", None))).await;
-        tokio::time::sleep(Duration::from_mins(10)).await;
+        // The connection stays open, and nothing more comes over it.
+        std::future::pending::<()>().await;
         None
     })
     .await;
@@ -302,10 +302,12 @@ async fn a_client_that_does_not_read_holds_no_engine_for_ever() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rolling_restarts_lose_no_request() {
+    const USERS: usize = 16;
     let settings = [("mock.speedup", "5"), ("mock.max-running", "256")];
     let mut engines: Vec<Engine> = (0..3).map(|_| Engine::start(&settings)).collect();
     let gateway = Gateway::before(&engines, &[]).await;
     let going = std::sync::atomic::AtomicBool::new(true);
+    let answered = AtomicUsize::new(0);
     let user = async |number: u32| {
         let mut turns = 0;
         while going.load(SeqCst) {
@@ -315,19 +317,25 @@ async fn rolling_restarts_lose_no_request() {
             assert!(!text_of(&events).is_empty());
             assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "length");
             turns += 1;
+            answered.fetch_add(1, SeqCst);
         }
         turns
     };
+    let wait_for_answers = async |more: usize| {
+        let enough = answered.load(SeqCst) + more;
+        gateway.wait("answers", async || answered.load(SeqCst) >= enough).await;
+    };
     let restarting = async {
         for engine in &mut engines {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            wait_for_answers(USERS).await;
             let port = engine.place.address.port().to_string();
             let sockets: Vec<String> = [&engine.place.ranks[0].0, &engine.place.ranks[0].1]
                 .iter()
                 .map(|socket| (*socket).clone().unwrap())
                 .collect();
             engine.kill();
-            tokio::time::sleep(Duration::from_millis(150)).await;
+            // The other engines serve everything meanwhile.
+            wait_for_answers(USERS).await;
             let more = [
                 &settings[..],
                 &[
@@ -342,7 +350,7 @@ async fn rolling_restarts_lose_no_request() {
         }
         going.store(false, SeqCst);
     };
-    let users = futures_util::future::join_all((0..16).map(user));
+    let users = futures_util::future::join_all((0..USERS as u32).map(user));
     let (turns, ()) = tokio::join!(users, restarting);
     assert!(turns.iter().all(|turns| *turns > 0), "{turns:?}");
     assert_eq!(gateway.metrics.gateway.broken_answers.get(), 0);

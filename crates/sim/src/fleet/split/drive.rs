@@ -19,8 +19,6 @@ use crate::fleet::record::End;
 use crate::fleet::routers::model;
 use crate::fleet::world::{Decisions, World};
 
-type Inputs = VecDeque<Input>;
-
 impl<I: Traffic> World<I> {
     /// A request arrived: its handoff begins.
     pub(crate) fn begin_apart(&mut self, number: CallNo) {
@@ -39,34 +37,42 @@ impl<I: Traffic> World<I> {
             legs: std::collections::BTreeMap::new(),
             waits: None,
             timer: None,
+            inputs: VecDeque::new(),
+            is_driven: true,
         };
         self.splits.insert(number, split);
         let touch = self.now + Millis(self.setup.routers.config.load.lease.0 / 3.0);
         self.calendar.enter(touch, Due::TouchAll { call: number });
-        let mut inputs = Inputs::new();
         for command in out {
-            self.obey(number, command, &mut inputs);
+            self.obey(number, command);
         }
-        self.tell_all(number, inputs);
+        self.drive(number);
     }
 
     /// Something happened to a request.
     pub(crate) fn tell(&mut self, number: CallNo, input: Input) {
-        self.tell_all(number, Inputs::from([input]));
+        let Some(split) = self.splits.get_mut(&number) else {
+            return;
+        };
+        split.inputs.push_back(input);
+        if !std::mem::replace(&mut split.is_driven, true) {
+            self.drive(number);
+        }
     }
 
-    fn tell_all(&mut self, number: CallNo, mut inputs: Inputs) {
-        while let Some(input) = inputs.pop_front() {
-            let Some(split) = self.splits.get_mut(&number) else {
-                return;
+    /// Processes inputs until there are no more.
+    fn drive(&mut self, number: CallNo) {
+        while let Some(split) = self.splits.get_mut(&number) {
+            let Some(input) = split.inputs.pop_front() else {
+                split.is_driven = false;
+                return self.settle_down(number);
             };
             let mut out = Vec::new();
             split.handoff.on(self.now, input, &mut out);
             for command in out {
-                self.obey(number, command, &mut inputs);
+                self.obey(number, command);
             }
         }
-        self.settle_down(number);
     }
 
     /// Looks whether it is over, and when it wants to hear of time.
@@ -109,9 +115,9 @@ impl<I: Traffic> World<I> {
         self.calendar.enter(again, Due::TouchAll { call: number });
     }
 
-    fn obey(&mut self, number: CallNo, command: Command, inputs: &mut Inputs) {
+    fn obey(&mut self, number: CallNo, command: Command) {
         match command {
-            Command::Choose { turn, need, tried } => self.choose(number, turn, (need, tried), inputs),
+            Command::Choose { turn, need, tried } => self.choose(number, turn, (need, tried)),
             Command::Withdraw { turn } => {
                 let Some(split) = self.splits.get_mut(&number) else {
                     return;
@@ -154,7 +160,7 @@ impl<I: Traffic> World<I> {
         }
     }
 
-    fn choose(&mut self, number: CallNo, turn: Turn, (need, tried): (Need, Tried), inputs: &mut Inputs) {
+    fn choose(&mut self, number: CallNo, turn: Turn, (need, tried): (Need, Tried)) {
         if matches!(need, Need::Request(_)) {
             self.go_on(number);
         }
@@ -183,26 +189,36 @@ impl<I: Traffic> World<I> {
         let router = split.router;
         self.check_tries(number, turn);
         let verdict = self.routers[router as usize].router.ask(self.now, question);
+        if matches!(verdict, Verdict::Wait) {
+            // Before effects are carried out, because one of them may be about this very question.
+            self.wait(number, turn, need);
+        }
         self.effects(router);
         match verdict {
-            Verdict::Go(goes) => inputs.extend(self.booked(number, turn, need, *goes)),
-            Verdict::Wait => {
-                let now = self.now;
-                self.outcome.waited += 1;
-                if let Some(split) = self.splits.get_mut(&number) {
-                    split.waits = Some((turn, need, now));
+            Verdict::Go(goes) => {
+                if let Some(input) = self.booked(number, turn, need, *goes) {
+                    self.tell(number, input);
                 }
-                if let Some(call) = self.calls.get_mut(&number) {
-                    call.stage = Stage::Waits(now);
-                }
-                self.log
-                    .say(now, || format!("request {} waits at router {router}", number.0));
             }
-            Verdict::Turned(why) => inputs.push_back(Input::Nowhere {
-                turn,
-                why: denial(why.to_string()),
-            }),
+            Verdict::Wait => (),
+            Verdict::Turned(why) => {
+                let why = denial(why.to_string());
+                self.tell(number, Input::Nowhere { turn, why });
+            }
         }
+    }
+
+    /// A question waits at its router.
+    fn wait(&mut self, number: CallNo, turn: Turn, need: Need) {
+        let (Some(call), Some(split)) = (self.calls.get_mut(&number), self.splits.get_mut(&number)) else {
+            return;
+        };
+        let (now, router) = (self.now, split.router);
+        split.waits = Some((turn, need, now));
+        call.stage = Stage::Waits(now);
+        self.outcome.waited += 1;
+        self.log
+            .say(now, || format!("request {} waits at router {router}", number.0));
     }
 
     /// A question that waited is answered.
@@ -275,6 +291,7 @@ impl<I: Traffic> World<I> {
         self.check_places(number, &booked);
         let split = self.splits.get_mut(&number)?;
         split.turns.insert(turn, booked);
+        self.check_tries(number, turn);
         if self.decisions == Decisions::Kept {
             self.decided.insert(number, goes.decision);
         }

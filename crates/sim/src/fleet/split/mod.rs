@@ -15,10 +15,10 @@ mod legs;
 mod moves;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use homing_disagg::{Fate, Handoff, HandoffSettings, Hold, Leg, Means, Need, Reach, Side, Staged, Turn, With};
+use homing_disagg::{Fate, Handoff, HandoffSettings, Hold, Input, Leg, Means, Need, Reach, Side, Staged, Turn, With};
 use homing_domain::{AdapterName, BlockKey, RankId, Role, Tokens};
 use homing_load::Ticket;
 use homing_profile::{Millis, Time};
@@ -87,6 +87,10 @@ pub(crate) struct Split {
     /// The question that waits at the router, and since when.
     pub(crate) waits: Option<(Turn, Need, Time)>,
     pub(crate) timer: Option<Time>,
+    /// Inputs that the handoff has not processed, and whether its driver is at it: effects of one request may change another
+    /// whose commands are not all carried out yet.
+    pub(crate) inputs: VecDeque<Input>,
+    pub(crate) is_driven: bool,
 }
 
 /// What is booked for one choice.

@@ -69,18 +69,26 @@ impl<I: Traffic> World<I> {
         }
     }
 
-    /// Nobody is asked more often than may be.
+    /// Choices and questions are bounded. A question that is answered with nothing sends the request nowhere: for each turn there are up to
+    /// three, because suspects of one side, then of the other, are asked about before the request is refused. A decode worker that goes
+    /// while its prompt is computed is replaced, which is one more question and choice but no turn.
     pub(super) fn check_tries(&mut self, number: CallNo, turn: Turn) {
         let Some(setup) = &self.setup.split else { return };
-        let most = setup.handoff.turns + setup.handoff.rechoices;
-        if turn.0 > most {
-            let what = format!(
-                "request {} is tried the {}th time, {most} are allowed",
-                number.0,
-                turn.0 + 1
-            );
-            self.violated(Check::Bounds, what);
-        }
+        let (max_choices, rechoices) = (2 * usize::from(setup.handoff.turns), setup.handoff.rechoices);
+        let max_questions = 4 * setup.handoff.turns + rechoices;
+        let choices = self.splits.get(&number).map_or(0, |split| split.turns.len());
+        let what = if choices > max_choices {
+            format!("{choices} choices for request {}, {max_choices} are allowed", number.0)
+        } else if turn.0 >= max_questions {
+            let questions = turn.0 + 1;
+            format!(
+                "{questions} questions for request {}, {max_questions} are allowed",
+                number.0
+            )
+        } else {
+            return;
+        };
+        self.violated(Check::Bounds, what);
     }
 
     /// Nothing is sent to who is known to be unable.
