@@ -277,7 +277,7 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
                 (serve.admin, serve.route),
                 serve.threads,
                 serve.max_connections,
-                serve.times.idle,
+                (serve.times.idle, serve.bodies.budget_bytes),
             );
             let chosen = (
                 serve.policy.clone(),
