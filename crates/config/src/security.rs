@@ -23,6 +23,8 @@ pub struct Security {
     pub tls: TlsFiles,
     /// How workers are spoken to.
     pub outward: Outward,
+    /// Where the keys of ids of stored responses are.
+    pub responses: ResponseKeyFiles,
     /// What connections may do.
     pub door: DoorLimits,
 }
@@ -45,6 +47,15 @@ pub struct Outward {
     pub key: Secret,
     /// Who vouches for workers with TLS; `None`: whom the system trusts.
     pub ca: Option<PathBuf>,
+}
+
+/// Where the keys are that sign ids of stored responses. Without either they end with the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseKeyFiles {
+    /// The file that several gateways share.
+    pub key_file: Option<PathBuf>,
+    /// The directory in which one gateway keeps a key of its own.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// What connections may do.
@@ -79,6 +90,10 @@ impl Security {
             outward: Outward {
                 key: of.secret(KnobId::ServeWorkerKey),
                 ca: of.file(KnobId::ServeWorkerCa),
+            },
+            responses: ResponseKeyFiles {
+                key_file: of.file(KnobId::ResponsesKeyFile),
+                state_dir: of.file(KnobId::ServeStateDir),
             },
             door: DoorLimits {
                 per_client: of.small(KnobId::ServeMaxPerClient),

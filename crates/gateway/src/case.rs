@@ -26,6 +26,7 @@ use crate::lane::Lane;
 use crate::pool::Pool;
 use crate::record::{Begun, Parts, Record};
 use crate::refusal::Refuse;
+use crate::response_id::StoredResponse;
 use crate::table::{Served, Table};
 use crate::tokens::{self, From, Known};
 use crate::truth::Feature;
@@ -59,6 +60,8 @@ pub(crate) struct Case<'a> {
     pub(crate) served: &'a Served,
     /// What is in the prompt that no token tells apart, where it is known.
     pub(crate) media: &'a [Media],
+    /// The stored response that it continues.
+    pub(crate) continued: Option<&'a StoredResponse>,
 }
 
 /// What a request asks for.
@@ -270,7 +273,8 @@ impl Case<'_> {
         let named = |name: &String| self.named(name);
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
-        let pinned = pinned.or_else(|| self.keeper());
+        let storing = || Some(self.table.worker_storing(self.continued?)?.id);
+        let pinned = pinned.or_else(storing);
         Ok(Who {
             allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
             tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,
@@ -282,12 +286,6 @@ impl Case<'_> {
                 .collect(),
             preferred: Vec::new(),
         })
-    }
-
-    /// The worker that keeps the response which this one goes on from.
-    fn keeper(&self) -> Option<WorkerId> {
-        let keeper = self.gateway.kept.worker(self.ask.previous_response.as_deref()?)?;
-        self.table.workers.contains_key(&keeper).then_some(keeper)
     }
 
     /// The question with the keys of its blocks.

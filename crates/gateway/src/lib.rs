@@ -7,6 +7,7 @@
 //! - `steward`: who comes and goes; `worker`, `table`: who is there; `lane`: the router of one model and who waits for it;
 //! - `door`, `guard`, `head`: whose connections are taken, and what may come over them; `keyring`, `allowance`: who asks, and how much;
 //!   `outward`: what workers are told of it; `renew`: keys and certificates that change;
+//! - `stored_responses`: responses that engines store; `response_id`, `response_keys`: their signed ids, and the keys that sign them;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
 //! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
@@ -38,7 +39,6 @@ mod guard;
 mod handing;
 mod head;
 mod headers;
-mod kept;
 mod keyring;
 mod lane;
 mod line;
@@ -53,6 +53,8 @@ mod record;
 mod refusal;
 mod relay;
 mod renew;
+mod response_id;
+mod response_keys;
 mod rows;
 mod said;
 mod sending;
@@ -62,6 +64,7 @@ mod shard;
 mod spans;
 mod stall;
 mod steward;
+mod stored_responses;
 mod table;
 mod timing;
 mod tokens;
@@ -70,6 +73,8 @@ mod truth;
 mod worker;
 
 pub use error::StartError;
+pub use response_id::BadKeys;
+pub use response_keys::ResponseKeyError;
 pub use service::Service;
 pub use steward::StewardError;
 pub use tokens::TokenizerError;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use homing_config::keys::{self, Keys};
 use homing_config::security::{Security, TlsFiles};
 use homing_config::{Secret, SecretText};
@@ -16,6 +17,8 @@ use homing_tls::{Identity, Renewed};
 use crate::error::StartError;
 use crate::keyring::Keyring;
 use crate::operators::Tokens;
+use crate::response_id::ResponseIdKeys;
+use crate::response_keys::ResponseKeys;
 
 /// What is renewed, and from where.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ pub(crate) struct Renewal {
     identity: Option<(Identity, TlsFiles)>,
     ring: Arc<Keyring>,
     tokens: Arc<Tokens>,
+    responses: ResponseKeys,
     trouble: String,
 }
 
@@ -62,6 +66,7 @@ impl Renewal {
             identity,
             ring,
             tokens,
+            responses: ResponseKeys::open(&security.responses)?,
             trouble: String::new(),
         })
     }
@@ -72,6 +77,10 @@ impl Renewal {
 
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         self.tokens.clone()
+    }
+
+    pub(crate) fn response_ids(&self) -> Arc<ArcSwap<ResponseIdKeys>> {
+        self.responses.current()
     }
 
     pub(crate) fn identity(&self) -> Option<Identity> {
@@ -132,6 +141,9 @@ impl Renewal {
                 // Both files are exchanged one after the other, so for a moment they may not fit.
                 Err(problem) => troubles.push(problem.to_string()),
             }
+        }
+        if let Err(problem) = self.responses.reload() {
+            troubles.push(problem.to_string());
         }
         let trouble = troubles.join("; ");
         if !trouble.is_empty() && trouble != self.trouble {

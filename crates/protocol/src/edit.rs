@@ -47,6 +47,8 @@ enum Added {
 pub struct Plan {
     /// The name of the model that the worker knows, where it is another one.
     pub model: Option<String>,
+    /// The engine's id of the response that the request continues, where the client knows it under another one.
+    pub previous_response: Option<String>,
     usage: Added,
     tokens: Added,
 }
@@ -78,6 +80,13 @@ impl Plan {
         }
         if let Some(model) = &self.model {
             splice.set("model", quoted(model));
+        }
+        if let Some(id) = &self.previous_response {
+            splice.set("previous_response_id", quoted(id));
+        }
+        // Engines store a response under this id if it is given: a client could overwrite and then read the response of another one.
+        if ask.endpoint == Endpoint::Responses && ask.fields.get(body, "request_id").is_some() {
+            splice.remove("request_id");
         }
         if self.usage == Added::Yes {
             splice.set_in("stream_options", "include_usage", "true");
@@ -218,6 +227,24 @@ mod tests {
         ] {
             assert_eq!(plan(endpoint, body, Wanted::Usage).1, sent);
         }
+    }
+
+    #[test]
+    fn the_engine_gets_its_own_id_of_a_response_and_chooses_the_next_one() {
+        let body = Bytes::from_static(br#"{"request_id":"resp_b","previous_response_id":"resp_signed","input":"x"}"#);
+        let ask = Ask::read(Endpoint::Responses, &body, Limits::default()).unwrap();
+        let mut plan = Plan::new(&ask, Wanted::Usage);
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_signed","input":"x"}"#
+        );
+        plan.previous_response = Some("resp_a".to_owned());
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_a","input":"x"}"#
+        );
+        let (_, chat) = self::plan(Endpoint::ChatCompletions, r#"{"request_id":"a"}"#, Wanted::Usage);
+        assert_eq!(chat, r#"{"request_id":"a"}"#);
     }
 
     #[test]

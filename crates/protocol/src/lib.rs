@@ -6,6 +6,7 @@
 //! - [`edit`]: what we add to a request, and take out of its answer again;
 //! - [`migrate`]: how an answer that broke off is continued elsewhere;
 //! - [`transfer`]: what two workers that serve one request are asked;
+//! - [`response_ids`]: ids of stored responses in answers;
 //! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
 //!
 //! **Invariant:** what is not ours to change reaches the other side byte for byte.
@@ -31,6 +32,7 @@ mod lax;
 mod media;
 pub mod migrate;
 pub mod problem;
+pub mod response_ids;
 mod scan;
 mod session;
 pub mod splice;

@@ -275,6 +275,18 @@ label!(
 );
 
 label!(
+    /// Why an id of a stored response was refused.
+    RefusedResponseId = "reason" {
+        /// It is not of the form of an id.
+        Malformed = "malformed",
+        /// No key of this gateway signed it.
+        Forged = "forged",
+        /// The response belongs to another tenant.
+        Foreign = "foreign",
+    }
+);
+
+label!(
     /// Which limit of a key or a tenant was reached.
     Quota = "of" {
         /// Requests in a minute.
@@ -374,6 +386,7 @@ mod tests {
         check(&TurnedAway::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
+        check(&RefusedResponseId::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

@@ -25,7 +25,8 @@ pub mod workers;
 pub use declare::{Declaration, Label, MetricKind};
 pub use labels::{
     AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway,
+    ViewState, WorkerRole,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

@@ -6,7 +6,8 @@
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
     AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState, WorkerRole,
+    RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway,
+    ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -250,6 +251,8 @@ metrics! {
         unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
         /// Requests that were refused because a key or a tenant had used what it may.
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
+        /// Requests that name a stored response which is not their tenant's, or none at all.
+        refused_response_ids: PerLabel<RefusedResponseId, Counter> = "homing_gateway_refused_response_ids_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.

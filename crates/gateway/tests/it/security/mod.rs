@@ -6,4 +6,5 @@ mod keys;
 mod operators;
 mod pki;
 mod raw;
+mod responses;
 mod tls;
