@@ -26,7 +26,6 @@ use crate::lane::Lane;
 use crate::pool::Pool;
 use crate::record::{Begun, Parts, Record};
 use crate::refusal::Refuse;
-use crate::response_id::StoredResponse;
 use crate::table::{Served, Table};
 use crate::tokens::{self, From, Known};
 use crate::truth::Feature;
@@ -60,8 +59,8 @@ pub(crate) struct Case<'a> {
     pub(crate) served: &'a Served,
     /// What is in the prompt that no token tells apart, where it is known.
     pub(crate) media: &'a [Media],
-    /// The stored response that it continues.
-    pub(crate) continued: Option<&'a StoredResponse>,
+    /// The worker that stores the response which it continues.
+    pub(crate) stored_at: Option<WorkerId>,
 }
 
 /// What a request asks for.
@@ -273,8 +272,7 @@ impl Case<'_> {
         let named = |name: &String| self.named(name);
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
-        let storing = || Some(self.table.worker_storing(self.continued?)?.id);
-        let pinned = pinned.or_else(storing);
+        let pinned = self.stored_at.or(pinned);
         Ok(Who {
             allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
             tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,

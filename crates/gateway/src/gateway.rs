@@ -246,7 +246,7 @@ impl Gateway {
     async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
         let (ask, hints) = self.understand(&arrived)?;
-        let continued = self.continued_response(&ask, arrived.key.as_deref())?;
+        let continued = self.continued_response(&table, &ask, arrived.key.as_deref())?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -257,7 +257,7 @@ impl Gateway {
             model,
             served,
             media: &[],
-            continued: continued.as_ref(),
+            stored_at: continued.as_ref().map(|response| response.worker),
         };
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();
@@ -272,7 +272,7 @@ impl Gateway {
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let (wanted, feature) = (case.wanted(), case.feature());
         let mut plan = Plan::new(&ask, wanted);
-        plan.previous_response = continued.map(|stored| stored.engine_id);
+        plan.previous_response = continued.map(|response| response.engine_id);
         let ask = Arc::new(ask);
         let counted = known.counted();
         let sent = match arrived.endpoint.form() {

@@ -143,9 +143,7 @@ fn of_state_directory(directory: &Path) -> Result<ResponseIdKeys, ResponseKeyErr
 
 /// Makes a file with a key if there is none yet. It is never there without all of its text.
 fn make(path: &Path, key: &[u8; KEY_BYTES]) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    // One that a process of the same number left behind.
-    let _ = fs::remove_file(&beside);
+    let beside = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
     let written = write_new(&beside, &ResponseIdKeys::write(key)).and_then(|()| match fs::hard_link(&beside, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         linked => linked,

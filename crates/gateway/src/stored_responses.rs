@@ -66,6 +66,13 @@ impl ResponseQuery {
     }
 }
 
+/// A stored response that a request continues.
+#[derive(Clone, Debug)]
+pub(crate) struct ContinuedResponse {
+    pub(crate) worker: WorkerId,
+    pub(crate) engine_id: String,
+}
+
 /// Signs the ids of responses that one worker stores for one owner.
 #[derive(Clone, Debug)]
 pub(crate) struct IdSigner {
@@ -161,18 +168,25 @@ impl Gateway {
     }
 
     /// The response that a request continues, if it continues one.
-    pub(crate) fn continued_response(&self, ask: &Ask, key: Option<&Key>) -> Result<Option<StoredResponse>, Refuse> {
+    pub(crate) fn continued_response(
+        &self,
+        table: &Table,
+        ask: &Ask,
+        key: Option<&Key>,
+    ) -> Result<Option<ContinuedResponse>, Refuse> {
+        const PARAM: &str = "previous_response_id";
         if ask.endpoint != Endpoint::Responses || !ask.has(Feature::PreviousResponse) {
             return Ok(None);
         }
-        match &ask.previous_response {
-            Some(id) => self.verify(id, key, "previous_response_id").map(Some),
-            None => {
-                let mut refuse = Refuse::wrong(400, "`previous_response_id` must be a text");
-                refuse.problem = refuse.problem.of("previous_response_id");
-                Err(refuse)
-            }
-        }
+        let Some(id) = &ask.previous_response else {
+            return Err(refused(400, "`previous_response_id` must be a text".to_owned(), PARAM));
+        };
+        let stored = self.verify(id, key, PARAM)?;
+        let worker = table.worker_storing(&stored).ok_or_else(|| worker_gone(id, PARAM))?;
+        Ok(Some(ContinuedResponse {
+            worker: worker.id,
+            engine_id: stored.engine_id,
+        }))
     }
 
     /// The response of an id, if it belongs to this client.
@@ -200,7 +214,7 @@ impl Gateway {
     ) -> Result<Answered, Refuse> {
         let stored = self.verify(&query.id, key, "response_id")?;
         let worker = self.table.load().worker_storing(&stored).cloned();
-        let worker = worker.ok_or_else(|| not_found(&query.id, "response_id"))?;
+        let worker = worker.ok_or_else(|| worker_gone(&query.id, "response_id"))?;
         let config = self.config.load_full();
         let most = usize::try_from(config.serve.bodies.answer).unwrap_or(usize::MAX);
         let failed =
@@ -260,7 +274,20 @@ impl Gateway {
 /// The same words for every id that is not the client's, so that nothing is learnt of other tenants.
 fn not_found(id: &str, param: &str) -> Refuse {
     let shown: String = id.chars().take(MAX_SHOWN).collect();
-    let mut refuse = Refuse::wrong(404, format!("there is no response `{shown}`"));
+    refused(404, format!("there is no response `{shown}`"), param)
+}
+
+/// The id is the client's. Other workers are not asked: what they store under the engine's id is another response.
+fn worker_gone(id: &str, param: &str) -> Refuse {
+    refused(
+        404,
+        format!("the worker that stored the response `{id}` is gone"),
+        param,
+    )
+}
+
+fn refused(status: u16, message: String, param: &str) -> Refuse {
+    let mut refuse = Refuse::wrong(status, message);
     refuse.problem = refuse.problem.of(param);
     refuse
 }

@@ -254,7 +254,7 @@ impl Advice {
             served,
             media: &asked.media,
             // Callers send their requests to engines themselves, with ids of the engines, which name no worker.
-            continued: None,
+            stored_at: None,
         };
         let known = match &asked.tokens {
             Some(tokens) => Known::told(tokens.clone()),
