@@ -361,6 +361,7 @@ mod tests {
         "handoffs",
         "gaps",
         "heartbeats",
+        "ids",
         "leases",
         "legs",
         "lines",

@@ -64,7 +64,7 @@ impl StoringEngine {
         (StatusCode::NOT_FOUND, Json(error)).into_response()
     }
 
-    fn question(&self, line: String, id: &str, more: Value) -> Response {
+    fn question(&self, line: String, id: &str, more: &Value) -> Response {
         let mut state = self.state.lock().unwrap();
         state.requests.push(line);
         let Some(response) = state.stored.get(id) else {
@@ -113,7 +113,7 @@ async fn about(State(engine): State<StoringEngine>, Path(id): Path<String>, meth
     } else {
         json!({})
     };
-    engine.question(format!("{method} {uri}"), &id, more)
+    engine.question(format!("{method} {uri}"), &id, &more)
 }
 
 async fn about_action(
@@ -122,7 +122,7 @@ async fn about_action(
     method: Method,
     uri: Uri,
 ) -> Response {
-    engine.question(format!("{method} {uri}"), &id, json!({ "action": action }))
+    engine.question(format!("{method} {uri}"), &id, &json!({ "action": action }))
 }
 
 fn key(tenant: &str) -> Fresh {
