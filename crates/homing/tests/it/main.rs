@@ -1,6 +1,7 @@
 //! Integration tests of `homing`: one binary, one module for each subject.
 
 mod agent;
+mod attacks;
 mod cli;
 mod demo;
 mod doctor;
