@@ -9,6 +9,7 @@ use std::time::Duration;
 use homing_config::{Config, EventSource};
 use homing_domain::{KeyHasher, RankId};
 use homing_keeper::{Fleet, FleetError, Subject};
+use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::http::Bounded;
 use thiserror::Error;
@@ -53,9 +54,6 @@ pub enum AgentError {
     /// The server failed.
     #[error("the server ended: {0}")]
     Serve(io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
 }
 
 /// An agent that listens to its engines, and whose port is open.
@@ -81,9 +79,10 @@ impl Agent {
         };
         let fleet = Fleet::start(config, &metrics, |subject| hooks(of_subject(subject))).await?;
         let fleet = Arc::new(fleet);
-        let client = reqwest::Client::builder()
-            .connect_timeout(config.events.connect_timeout)
-            .build()?;
+        let client = HttpClient::new(HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        });
         let mut witnesses = JoinSet::new();
         for shelf in &shelves {
             let member = fleet.member(shelf.owner().rank.worker);

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use homing_config::{Config, EventSource, HttpUrl, Switch};
 use homing_domain::{BlockSize, Blocks, Role, Tokens};
+use homing_platform::HttpClient;
 use homing_wire::Dialect;
-use reqwest::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -123,7 +123,7 @@ pub struct NotReached {
 /// Asks workers what they are.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    client: Client,
+    client: HttpClient,
     config: ProbeConfig,
 }
 
@@ -153,17 +153,17 @@ impl ProbeConfig {
 
 impl Probe {
     /// A probe with connections of its own.
-    pub fn new(config: ProbeConfig) -> Result<Self, reqwest::Error> {
+    pub fn new(config: ProbeConfig) -> Self {
         Self::speaking(config, &Outward::default())
     }
 
     /// The same, for workers with TLS or an API key.
-    pub fn speaking(config: ProbeConfig, outward: &Outward) -> Result<Self, reqwest::Error> {
-        Ok(Self::with_client(outward.client()?, config))
+    pub fn speaking(config: ProbeConfig, outward: &Outward) -> Self {
+        Self::with_client(outward.client(), config)
     }
 
     /// Connections are made by `client` and kept with it.
-    pub(crate) fn with_client(client: Client, config: ProbeConfig) -> Self {
+    pub(crate) fn with_client(client: HttpClient, config: ProbeConfig) -> Self {
         Self { client, config }
     }
 

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use homing_config::{Config, HttpUrl};
 use homing_domain::WorkerId;
+use homing_platform::HttpClient;
 use homing_profile::Time;
 use homing_telemetry::{Asked, Metrics};
-use reqwest::Client;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
@@ -94,7 +94,7 @@ pub struct Watchers {
 #[derive(Debug)]
 struct Shared {
     config: WatchConfig,
-    client: Client,
+    client: HttpClient,
     probe: Probe,
     probes: Semaphore,
     loads: Semaphore,
@@ -125,18 +125,13 @@ impl WatchConfig {
 
 impl Watchers {
     /// What is learnt goes to `to`. While nobody takes it, questions wait.
-    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
+    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
         Self::speaking(&Outward::default(), config, to, metrics)
     }
 
     /// The same, for workers with TLS or an API key.
-    pub fn speaking(
-        outward: &Outward,
-        config: WatchConfig,
-        to: mpsc::Sender<Notice>,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Self, reqwest::Error> {
-        let client = outward.client()?;
+    pub fn speaking(outward: &Outward, config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
+        let client = outward.client();
         let shared = Shared {
             probe: Probe::with_client(client.clone(), config.probe.clone()),
             client,
@@ -145,10 +140,10 @@ impl Watchers {
             metrics: metrics.clone(),
             config,
         };
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
             to,
-        })
+        }
     }
 
     /// Begins to watch: first what it is and how it is, then how busy it is. Must be called within a runtime.

@@ -75,7 +75,7 @@ impl Listener {
         };
         let keeper =
             Keeper::start(keeper, &lanes, Handle::current(), metrics.clone()).map_err(|error| words(&error))?;
-        let sources = Sources::new(config, &metrics).map_err(|error| words(&error))?;
+        let sources = Sources::new(config, &metrics);
         let mut listener = Self {
             keeper,
             metrics,

@@ -29,10 +29,10 @@ use tokio::time::{Instant, Sleep};
 use crate::account::{Account, Ending};
 use crate::events::Events;
 use crate::flight::Flight;
-use crate::line::Line;
 use crate::reading::is_events;
 use crate::sending::{Answer, Arriving};
 use crate::trip::{NoAnswer, Trip};
+use homing_platform::HttpConnection;
 
 /// The body of an answer.
 pub(crate) enum Reply {
@@ -91,7 +91,7 @@ enum From {
     Worker {
         /// Until all of the answer was heard.
         flight: Option<Flight>,
-        line: Line,
+        line: HttpConnection,
     },
     /// Another worker is being looked for.
     Resuming(Resuming),

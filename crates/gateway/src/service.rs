@@ -112,7 +112,7 @@ impl Service {
             trust: Some(trust.clone()),
             key: worker_key,
         };
-        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -346,7 +346,7 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         service: traces.service.clone(),
         queue: traces.queue as usize,
     };
-    Ok(Some(Exporter::start(exporter, metrics.clone())?))
+    Ok(Some(Exporter::start(exporter, metrics.clone())))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.

@@ -91,12 +91,6 @@ pub enum StewardError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-    /// Workers cannot be looked at.
-    #[error(transparent)]
-    Checkup(#[from] homing_doctor::SetupError),
 }
 
 /// What was worked out before.
@@ -134,15 +128,15 @@ impl Steward {
             catalogue,
         } = begin;
         let (catalogue, registered) = catalogue.unzip();
-        let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
-        let shelves = ShelfConfig::new(&config, spoken.client()?, Handle::current(), metrics.clone());
+        let checkup = Checkup::new(&config, prompters.clone(), &spoken);
+        let shelves = ShelfConfig::new(&config, spoken.client(), Handle::current(), metrics.clone());
         Ok(Self {
             shelves,
             registered: registered.unwrap_or_default(),
             catalogue,
             withdrawn: BTreeSet::new(),
             orders,
-            sources: Sources::new(&config, &metrics)?,
+            sources: Sources::new(&config, &metrics),
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
             config,
             timing,

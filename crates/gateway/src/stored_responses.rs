@@ -242,7 +242,7 @@ impl Gateway {
         let asking = async {
             // A new connection: such questions are rare, and an idle one may be closed already.
             let mut line = pool
-                .dial(&worker.address)
+                .connect(&worker.address)
                 .await
                 .map_err(|error| failed(error.to_string()))?;
             let head = line.send(sent).await.map_err(|error| failed(error.to_string()))?;

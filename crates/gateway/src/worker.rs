@@ -12,10 +12,10 @@ use homing_scheduler::{Duty, Health as Serves};
 use homing_tls::Trust;
 use hyper::header::HeaderValue;
 
-use crate::dial::Address;
 use crate::lane::Lane;
 use crate::response_id::WorkerTag;
 use crate::truth::Truth;
+use homing_platform::Address;
 
 /// A worker that takes requests.
 #[derive(Debug)]

@@ -150,7 +150,7 @@ async fn look_at_all(
             .read()
             .context("the key of workers cannot be read (`serve.worker-key`)")?,
     };
-    let examiner = Examiner::new(config.clone(), patience, &outward)?;
+    let examiner = Examiner::new(config.clone(), patience, &outward);
     let mut looked = Vec::new();
     for said in workers {
         let (facts, filled) = match examiner.learn(&said, &defaults).await {

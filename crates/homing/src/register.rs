@@ -36,7 +36,7 @@ pub async fn start(config: &Config, places: &[Place]) -> anyhow::Result<Register
             token: token.clone(),
             trust: trust.clone(),
         };
-        registrants.push(Registrant::start(registrant).context("cannot make an HTTP client")?);
+        registrants.push(Registrant::start(registrant));
     }
     Ok(Registered(registrants))
 }

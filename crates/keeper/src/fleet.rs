@@ -9,6 +9,7 @@ use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec}
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
+use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
     Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
@@ -75,9 +76,6 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
     /// An address is not one that our sockets take.
     #[error("worker {worker}: {reason}")]
     Endpoint {
@@ -106,7 +104,7 @@ impl Fleet {
     ) -> Result<Self, FleetError> {
         let lanes = Lanes::start(lanes_config(config), metrics)?;
         let hasher = KeyHasher::new(config.hash_seed);
-        let sources = Sources::new(config, metrics)?;
+        let sources = Sources::new(config, metrics);
         let mut fleet = Self {
             members: Vec::new(),
             keepers: BTreeMap::new(),
@@ -204,21 +202,24 @@ pub struct Sources {
     agent: Agent,
     events: EventsConfig,
     hasher: KeyHasher,
-    client: reqwest::Client,
+    client: HttpClient,
     metrics: Arc<Metrics>,
 }
 
 impl Sources {
     /// All sources share their connections and what they count.
-    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
-        Ok(Self {
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
+        let client = HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        };
+        Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
-            client: client.build()?,
+            client: HttpClient::new(client),
             metrics: metrics.clone(),
-        })
+        }
     }
 
     /// Where the events of one rank of a worker come from, if anybody is listened to.

@@ -1,5 +1,6 @@
 //! Is it learnt what a worker is?
 
+use homing_platform::HttpClient;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,8 +19,7 @@ use crate::mock::{Mock, soon, spec};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn ask(url: &HttpUrl) -> Result<Facts, NotReached> {
-    let probe =
-        Probe::new(ProbeConfig { timeout: PATIENCE }).expect("ports can be had, and a server on this machine answers");
+    let probe = Probe::new(ProbeConfig { timeout: PATIENCE });
     soon("an answer", probe.ask(url)).await
 }
 
@@ -67,7 +67,7 @@ async fn a_vllm_says_what_it_is() {
     ])
     .await;
     let load = json!({"lora_name": "law", "lora_path": "/x"});
-    let adapter = reqwest::Client::new().post(format!("{}/v1/load_lora_adapter", mock.url()));
+    let adapter = HttpClient::default().post(format!("{}/v1/load_lora_adapter", mock.url()));
     assert!(adapter.json(&load).send().await.unwrap().status().is_success());
 
     let facts = ask(&mock.url()).await.unwrap();
@@ -209,7 +209,7 @@ async fn who_accepts_and_never_answers_costs_the_time_limit_and_no_more() {
     let probe = Probe::new(ProbeConfig {
         timeout: Duration::from_millis(20),
     });
-    let error = soon("the end of patience", probe.unwrap().ask(&url)).await.unwrap_err();
+    let error = soon("the end of patience", probe.ask(&url)).await.unwrap_err();
     assert!(error.why.contains("no answer within 20ms"), "{error}");
     drop(silent);
 }

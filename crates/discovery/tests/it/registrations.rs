@@ -1,5 +1,7 @@
 //! Can workers tell of themselves?
 
+use bytes::Bytes;
+use homing_platform::HttpClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,12 +53,12 @@ async fn gateway_at(address: &str) -> Gateway {
 }
 
 impl Gateway {
-    async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
+    async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
         let method = method
             .parse()
             .expect("ports can be had, and a server on this machine answers");
         let url = format!("{}/admin/workers{path}", self.url);
-        let answer = reqwest::Client::new()
+        let answer = HttpClient::default()
             .request(method, url)
             .body(body)
             .send()
@@ -211,7 +213,6 @@ async fn a_worker_tells_of_itself_and_takes_itself_back() {
             token: None,
             trust: None,
         })
-        .unwrap()
     };
     let telling = registrant(&gateway.url);
     assert_eq!(next(&mut changes).await, "+0 http://10.0.0.1:8000");
@@ -265,8 +266,7 @@ async fn a_gateway_that_comes_later_hears_of_a_worker_that_was_there_before() {
         lease: Duration::from_millis(100),
         token: None,
         trust: None,
-    })
-    .unwrap();
+    });
     let gateway = gateway_at(&address).await;
     until("the worker", || gateway.metrics.discovery.held_leases.get() == 1).await;
     telling.end().await;

@@ -1,10 +1,10 @@
 //! What does the feed do when? One test for each behaviour that everything else leans on.
 
+use crate::support::{Bed, RANK, SIBLING, batch, clear, remove, source, store};
 use homing_domain::{KvChange, Label, RankId, Removed, Sequence, Stored, StoredBlock, WorkerId};
 use homing_feed::{
     ClearReach, Command, Coverage, FeedConfig, Identity, Input, Part, Recovery, Reply, Source, State, What, Why,
 };
-use crate::support::{Bed, RANK, SIBLING, batch, clear, remove, source, store};
 
 fn upto(newest: u64) -> Vec<u64> {
     (0..=newest).collect()

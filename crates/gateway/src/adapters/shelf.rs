@@ -10,11 +10,11 @@ use homing_adapters::{Command, Entered, Host, Manager, ManagerConfig, Method, Op
 use homing_config::{AdapterMethod, AdapterMode, Config};
 use homing_discovery::Facts;
 use homing_domain::{AdapterName, RankId, Tokens, WorkerId};
+use homing_platform::HttpClient;
 use homing_profile::{Millis, Time};
 use homing_router::Question;
 use homing_scheduler::{Adapters, Ready};
 use homing_telemetry::{AdapterMove, Metrics};
-use reqwest::Client;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ pub(crate) struct ShelfConfig {
     pub(crate) slots: u32,
     pub(crate) manager: ManagerConfig,
     /// How engines are spoken to.
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     /// Where commands are carried out, whoever gave them.
     pub(crate) runtime: Handle,
     pub(crate) metrics: Arc<Metrics>,
@@ -42,7 +42,7 @@ pub(crate) struct ShelfConfig {
 
 impl ShelfConfig {
     /// As the operator asked for it.
-    pub(crate) fn new(config: &Config, client: Client, runtime: Handle, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(config: &Config, client: HttpClient, runtime: Handle, metrics: Arc<Metrics>) -> Self {
         let limits = &config.adapters;
         let millis = |time: std::time::Duration| Millis(time.as_secs_f64() * 1e3);
         let mut manager = ManagerConfig {

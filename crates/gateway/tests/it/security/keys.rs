@@ -1,12 +1,12 @@
 //! Who asks, and how much may he?
 
+use homing_platform::HttpResponse;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use homing_config::keys::{Fresh, Quota, fresh};
 use homing_gateway::Service;
 use homing_telemetry::{Asker, Quota as Limit};
-use reqwest::Response;
 use serde_json::{Value, json};
 
 use crate::harness::{Engine, Gateway, events, file, resolved};
@@ -32,7 +32,7 @@ fn asked(tokens: u32) -> Value {
     json!({ "model": "tiny", "prompt": "x", "max_tokens": tokens, "temperature": 0 })
 }
 
-async fn ask(gateway: &Gateway, key: &str, body: &Value) -> Response {
+async fn ask(gateway: &Gateway, key: &str, body: &Value) -> HttpResponse {
     let bearer = format!("Bearer {key}");
     gateway
         .send_with("/v1/completions", body, &[("authorization", &bearer)])

@@ -1,7 +1,7 @@
 //! Who may see and order what on the listener of operators?
 
+use homing_platform::Method;
 use homing_telemetry::Asker;
-use reqwest::Method;
 use serde_json::json;
 
 use crate::harness::{Engine, Gateway, REGISTER_TOKEN};

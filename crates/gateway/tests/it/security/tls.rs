@@ -1,5 +1,6 @@
 //! Who is at the other end? With certificates that are good, and one of each kind that is not.
 
+use homing_platform::HttpClient;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ fn asked() -> Value {
 }
 
 /// Why a client does not get an answer; `None` if it does.
-async fn trouble(client: &reqwest::Client, url: &str) -> Option<String> {
+async fn trouble(client: &HttpClient, url: &str) -> Option<String> {
     match client.post(format!("{url}/v1/completions")).json(&asked()).send().await {
         Ok(answer) => {
             assert_eq!(answer.status(), 200);

@@ -1,5 +1,6 @@
 //! Requests whose prompt one worker computes and whose answer another gives.
 
+use homing_platform::HttpClient;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -89,7 +90,11 @@ impl Fleet {
 }
 
 async fn kv(engine: &Engine) -> Option<(u64, u64)> {
-    let page = reqwest::get(format!("{}/mock/kv", engine.url())).await.ok()?;
+    let page = HttpClient::default()
+        .get(format!("{}/mock/kv", engine.url()))
+        .send()
+        .await
+        .ok()?;
     let page: Value = page.json().await.ok()?;
     Some((page["staged_blocks"].as_u64()?, page["incoming_blocks"].as_u64()?))
 }
@@ -307,7 +312,9 @@ async fn without_prefill_workers_decode_workers_serve_alone_unless_both_are_requ
     assert!(response.headers().contains_key("retry-after"));
     let words = response.text().await.unwrap();
     assert!(words.contains("prefill"), "{words}");
-    let models: Value = reqwest::get(format!("{}/v1/models", gateway.url))
+    let models: Value = HttpClient::default()
+        .get(format!("{}/v1/models", gateway.url))
+        .send()
         .await
         .unwrap()
         .json()
@@ -315,7 +322,12 @@ async fn without_prefill_workers_decode_workers_serve_alone_unless_both_are_requ
         .unwrap();
     assert_eq!(models["data"], json!([]), "it is not listed");
     assert_eq!(
-        reqwest::get(format!("{}/ready", gateway.url)).await.unwrap().status(),
+        HttpClient::default()
+            .get(format!("{}/ready", gateway.url))
+            .send()
+            .await
+            .unwrap()
+            .status(),
         503
     );
 }

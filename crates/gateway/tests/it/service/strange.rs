@@ -1,5 +1,6 @@
 //! Are engines understood that speak HTTP in their own ways? Servers of a few lines that do one strange thing each.
 
+use homing_platform::HttpClient;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -413,7 +414,9 @@ async fn what_goes_on_from_a_response_goes_where_it_is_kept() {
                 let next = gateway.ok("/v1/responses", &next).await;
                 homes.insert(next["after"].as_str().unwrap().to_owned());
             }
-            let about = reqwest::get(format!("{}/v1/responses/{response}", gateway.url))
+            let about = HttpClient::default()
+                .get(format!("{}/v1/responses/{response}", gateway.url))
+                .send()
                 .await
                 .unwrap();
             assert_eq!(about.status(), 200, "{number}: it is asked for where it is stored");

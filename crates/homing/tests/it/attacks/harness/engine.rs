@@ -39,9 +39,13 @@ impl ReceivedRequest {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
+    /// The target without its query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
     /// Whether it only asks what the engine is or how it is.
     pub fn is_probe(&self) -> bool {
-        let path = self.target.split('?').next().unwrap_or_default();
         let known = [
             "/health",
             "/metrics",
@@ -53,7 +57,7 @@ impl ReceivedRequest {
             "/v1/loads",
             "/get_load",
         ];
-        self.method == "GET" && known.contains(&path)
+        self.method == "GET" && known.contains(&self.path())
     }
 }
 
@@ -164,12 +168,20 @@ impl FakeEngine {
         self.state.connections.load(Relaxed)
     }
 
-    /// Waits for so many requests for a model.
-    pub fn wait_requests(&self, count: usize) -> Vec<ReceivedRequest> {
-        wait_until(&format!("{count} requests at the engine"), || {
-            self.state.requests.lock().unwrap().len() >= count
+    /// Requests to this path so far. Prompts are tokenized by the engine as well, at `/tokenize`, where the gateway has no tokenizer.
+    pub fn requests_to(&self, path: &str) -> Vec<ReceivedRequest> {
+        let mut requests = self.requests();
+        requests.retain(|request| request.path() == path);
+        requests
+    }
+
+    /// Waits for so many requests to this path.
+    pub fn wait_requests_to(&self, path: &str, count: usize) -> Vec<ReceivedRequest> {
+        wait_until(&format!("{count} requests to {path} at the engine"), || {
+            let requests = self.state.requests.lock().unwrap();
+            requests.iter().filter(|request| request.path() == path).count() >= count
         });
-        self.requests()
+        self.requests_to(path)
     }
 }
 
@@ -212,10 +224,9 @@ impl State {
     }
 
     fn usual(&self, request: &ReceivedRequest) -> Vec<u8> {
-        let path = request.target.split('?').next().unwrap_or_default();
         let model = &self.model;
         let usage = json!({ "prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4 });
-        match (request.method.as_str(), path) {
+        match (request.method.as_str(), request.path()) {
             ("GET", "/health") => answer_with(200, &[], b""),
             ("GET", "/version") => answer_json(200, &json!({ "version": "0.11.0" })),
             ("GET", "/metrics") => {
@@ -239,6 +250,18 @@ impl State {
                     "id": "cmpl-1", "object": "text_completion", "model": model, "choices": choices, "usage": usage
                 });
                 answer_json(200, &body)
+            }
+            ("POST", "/tokenize") => {
+                // A token for each byte of what is asked.
+                let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                let prompt = body["prompt"]
+                    .as_str()
+                    .map_or_else(|| body["messages"].to_string(), str::to_owned);
+                let tokens = prompt.as_bytes();
+                answer_json(
+                    200,
+                    &json!({ "count": tokens.len(), "max_model_len": 100_000, "tokens": tokens }),
+                )
             }
             ("POST", _) => answer_json(200, &json!({ "object": "anything", "model": model, "usage": usage })),
             _ => answer_json(404, &json!({ "detail": "Not Found" })),

@@ -196,7 +196,7 @@ impl Connection {
         let is_chunked = message
             .header("transfer-encoding")
             .is_some_and(|encoding| encoding.to_ascii_lowercase().contains("chunked"));
-        let length = message.header("content-length").and_then(|length| length.parse().ok());
+        let length: Option<usize> = message.header("content-length").and_then(|length| length.parse().ok());
         let end = match (length, kind) {
             _ if is_bodyless => head_end,
             _ if is_chunked => self.read_chunks(head_end, &mut message.body)?,
@@ -266,7 +266,7 @@ pub fn exchange(address: &str, bytes: impl AsRef<[u8]>) -> Response {
 
 /// A request with its length, after which the connection ends.
 pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} {target} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    let mut bytes = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         bytes += &format!("{name}: {value}\r\n");
     }

@@ -6,7 +6,7 @@
     clippy::allow_attributes,
     reason = "whether a helper is used depends on which topics exist"
 )]
-#![allow(dead_code, reason = "each topic uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each topic uses a part of it")]
 
 mod engine;
 mod http;

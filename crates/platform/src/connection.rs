@@ -1,14 +1,14 @@
-//! How is a request sent over a connection to a worker, and its answer read? HTTP/1.1 as engines speak it.
+//! Sends requests over one HTTP/1.1 connection and reads their answers.
 //!
-//! Whoever reads an answer reads the socket itself: a piece wakes one task, once, and goes through no queue. That is why it is no
-//! client of hyper's, which has a task for each connection ([ADR 11](../../../docs/adr/0011-the-gateway.md)).
+//! The task that reads an answer reads the socket itself: a piece wakes one task, once, and goes through no queue. That is why it does not
+//! use hyper's client, which has a task for each connection ([ADR 11](../../../docs/adr/0011-the-gateway.md)).
 //!
 //! **Invariant:** a connection carries another request only if all of the last answer was read, nothing came behind it, and neither side
 //! said that it was the last.
 //!
 //! **Invariant:** what is kept of an answer that nobody takes is one read: nothing is read before what came was given out.
 //!
-//! It sends bodies that are there as a whole, and understands no upgrades.
+//! Request bodies are sent as a whole. Upgrades and HEAD requests are not supported.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -42,20 +42,24 @@ thread_local! {
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug, Error)]
-pub(crate) enum LineError {
+pub enum ConnectionError {
+    /// Reading or writing failed.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
+    /// The server closed it.
     #[error("the connection was closed before the answer was complete")]
     Closed,
+    /// The body is longer than is read.
     #[error("the answer has more than {0} bytes")]
     Long(usize),
+    /// The answer is not HTTP/1.1 as it should be.
     #[error("what was answered is no HTTP: {0}")]
     Strange(&'static str),
 }
 
-/// A connection to a worker.
+/// A connection to a server.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub struct HttpConnection {
     stream: Io,
     /// What was read and not given out.
     read: BytesMut,
@@ -63,7 +67,7 @@ pub(crate) struct Line {
     /// Whether another request may follow.
     keeps: bool,
     /// Whether it carried a request before.
-    pub(crate) used: bool,
+    pub used: bool,
 }
 
 /// What is still to come of an answer.
@@ -84,9 +88,9 @@ enum Rest {
     Trailers,
 }
 
-impl Line {
+impl HttpConnection {
     /// A connection that stands.
-    pub(crate) fn new(stream: Io) -> Self {
+    pub fn new(stream: Io) -> Self {
         Self {
             stream,
             read: BytesMut::new(),
@@ -97,12 +101,12 @@ impl Line {
     }
 
     /// Whether another request can be sent over it: it is not closed, and nothing was said that nobody asked for.
-    pub(crate) fn is_free(&self) -> bool {
+    pub fn is_free(&self) -> bool {
         self.keeps && self.rest == Rest::Nothing && self.read.is_empty() && self.stream.is_quiet()
     }
 
     /// Sends a request, and waits for the head of its answer. What comes behind it is given out by [`Self::piece`].
-    pub(crate) async fn send(&mut self, request: Request<Bytes>) -> Result<response::Parts, LineError> {
+    pub async fn send(&mut self, request: Request<Bytes>) -> Result<response::Parts, ConnectionError> {
         // If it breaks off here, the connection is of no use.
         let kept = std::mem::replace(&mut self.keeps, false);
         let written = self.write(&request).await;
@@ -142,7 +146,7 @@ impl Line {
         self.stream.flush().await
     }
 
-    async fn head(&mut self) -> Result<response::Parts, LineError> {
+    async fn head(&mut self) -> Result<response::Parts, ConnectionError> {
         loop {
             if let Some((head, size)) = parsed(&self.read)? {
                 self.read.advance(size);
@@ -153,21 +157,21 @@ impl Line {
                 continue;
             }
             if self.read.len() >= LONGEST_HEAD {
-                return Err(LineError::Strange("its head has no end"));
+                return Err(ConnectionError::Strange("its head has no end"));
             }
             if poll_fn(|cx| self.fill(cx)).await? == 0 {
-                return Err(LineError::Closed);
+                return Err(ConnectionError::Closed);
             }
         }
     }
 
     /// The next piece of the answer; nothing after its end.
-    pub(crate) async fn piece(&mut self) -> Option<Result<Bytes, LineError>> {
+    pub async fn piece(&mut self) -> Option<Result<Bytes, ConnectionError>> {
         poll_fn(|cx| self.poll_piece(cx)).await
     }
 
     /// The same, to be polled.
-    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, LineError>>> {
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ConnectionError>>> {
         loop {
             match self.take() {
                 Ok(Taken::Piece(piece)) => return Poll::Ready(Some(Ok(piece))),
@@ -177,7 +181,7 @@ impl Line {
             }
             match ready!(self.fill(cx)) {
                 Ok(0) if self.rest == Rest::UntilClosed => self.rest = Rest::Nothing,
-                Ok(0) => return Poll::Ready(Some(Err(self.broken(LineError::Closed)))),
+                Ok(0) => return Poll::Ready(Some(Err(self.broken(ConnectionError::Closed)))),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Some(Err(self.broken(error.into())))),
             }
@@ -185,18 +189,18 @@ impl Line {
     }
 
     /// All that is left of the answer, which is not to be longer.
-    pub(crate) async fn whole(&mut self, most: usize) -> Result<Bytes, LineError> {
+    pub async fn whole(&mut self, most: usize) -> Result<Bytes, ConnectionError> {
         let mut whole = BytesMut::new();
         while let Some(piece) = self.piece().await {
             whole.extend_from_slice(&piece?);
             if whole.len() > most {
-                return Err(LineError::Long(most));
+                return Err(ConnectionError::Long(most));
             }
         }
         Ok(whole.freeze())
     }
 
-    fn broken(&mut self, error: LineError) -> LineError {
+    fn broken(&mut self, error: ConnectionError) -> ConnectionError {
         (self.keeps, self.rest) = (false, Rest::Nothing);
         error
     }
@@ -212,7 +216,7 @@ impl Line {
     }
 
     /// Takes what is next of what was read.
-    fn take(&mut self) -> Result<Taken, LineError> {
+    fn take(&mut self) -> Result<Taken, ConnectionError> {
         loop {
             match self.rest {
                 Rest::Nothing => return Ok(Taken::End),
@@ -236,7 +240,7 @@ impl Line {
                     let line = line.strip_suffix(b"\r").unwrap_or(line);
                     self.rest = match self.rest {
                         Rest::ChunkEnd if line.is_empty() => Rest::Size,
-                        Rest::ChunkEnd => return Err(LineError::Strange("a chunk is longer than it says")),
+                        Rest::ChunkEnd => return Err(ConnectionError::Strange("a chunk is longer than it says")),
                         Rest::Size => match size(line)? {
                             0 => Rest::Trailers,
                             size => Rest::Chunk(size),
@@ -257,10 +261,10 @@ impl Line {
     }
 
     /// Where the next line ends, if all of it is there.
-    fn line_end(&self) -> Result<Option<usize>, LineError> {
+    fn line_end(&self) -> Result<Option<usize>, ConnectionError> {
         let end = memchr::memchr(b'\n', &self.read);
         if end.is_none() && self.read.len() > LONGEST_LINE {
-            return Err(LineError::Strange("a line has no end"));
+            return Err(ConnectionError::Strange("a line has no end"));
         }
         Ok(end)
     }
@@ -275,17 +279,17 @@ enum Taken {
 }
 
 /// The head that a text begins with, and its length; nothing if it is not complete.
-fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, LineError> {
+fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, ConnectionError> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let size = match response.parse(text) {
         Ok(httparse::Status::Complete(size)) => size,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(LineError::Strange("its head cannot be read")),
+        Err(_) => return Err(ConnectionError::Strange("its head cannot be read")),
     };
     let (mut head, ()) = Response::new(()).into_parts();
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    head.status = status.ok_or(LineError::Strange("it has no status"))?;
+    head.status = status.ok_or(ConnectionError::Strange("it has no status"))?;
     head.version = match response.version {
         Some(0) => Version::HTTP_10,
         _ => Version::HTTP_11,
@@ -302,7 +306,7 @@ fn parsed(text: &[u8]) -> Result<Option<(response::Parts, usize)>, LineError> {
 }
 
 /// How the body of an answer is told from what comes behind it.
-fn rest_of(head: &response::Parts) -> Result<Rest, LineError> {
+fn rest_of(head: &response::Parts) -> Result<Rest, ConnectionError> {
     if head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED {
         return Ok(Rest::Nothing);
     }
@@ -316,14 +320,14 @@ fn rest_of(head: &response::Parts) -> Result<Rest, LineError> {
         return Ok(Rest::UntilClosed);
     };
     if lengths.any(|other| other != length) {
-        return Err(LineError::Strange("it has two lengths"));
+        return Err(ConnectionError::Strange("it has two lengths"));
     }
     let text = length.to_str().unwrap_or_default().trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(0) if digits => Ok(Rest::Nothing),
         Ok(length) if digits => Ok(Rest::Bytes(length)),
-        _ => Err(LineError::Strange("its length is no number")),
+        _ => Err(ConnectionError::Strange("its length is no number")),
     }
 }
 
@@ -341,12 +345,12 @@ fn stays_open(head: &response::Parts) -> bool {
 }
 
 /// The size of a chunk, from its line.
-fn size(line: &[u8]) -> Result<u64, LineError> {
+fn size(line: &[u8]) -> Result<u64, ConnectionError> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let hexadecimal = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(digits).ok().filter(|_| hexadecimal);
     text.and_then(|text| u64::from_str_radix(text, 16).ok())
-        .ok_or(LineError::Strange("the size of a chunk is no number"))
+        .ok_or(ConnectionError::Strange("the size of a chunk is no number"))
 }
 
 #[cfg(test)]
@@ -356,7 +360,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     /// A connection to somebody who answers every request with these bytes, in two parts, and says nothing more.
-    async fn answering(said: &'static [u8], cut: usize, closes: bool) -> Line {
+    async fn answering(said: &'static [u8], cut: usize, closes: bool) -> HttpConnection {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -372,7 +376,7 @@ mod tests {
                 }
             }
         });
-        Line::new(Io::Plain(TcpStream::connect(address).await.unwrap()))
+        HttpConnection::new(Io::Plain(TcpStream::connect(address).await.unwrap()))
     }
 
     fn asked() -> Request<Bytes> {
@@ -384,7 +388,7 @@ mod tests {
         request
     }
 
-    async fn body(line: &mut Line) -> Result<Vec<u8>, LineError> {
+    async fn body(line: &mut HttpConnection) -> Result<Vec<u8>, ConnectionError> {
         let mut all = Vec::new();
         while let Some(piece) = line.piece().await {
             all.extend_from_slice(&piece?);
