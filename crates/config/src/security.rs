@@ -25,6 +25,8 @@ pub struct Security {
     pub tls: TlsFiles,
     /// How workers are spoken to.
     pub outward: Outward,
+    /// Where the keys of ids of stored responses are.
+    pub responses: ResponseKeyFiles,
     /// What connections of clients may do.
     pub door: DoorLimits,
     /// What connections of operators may do, and how many there may be.
@@ -118,6 +120,15 @@ pub struct Outward {
     pub ca: Option<PathBuf>,
 }
 
+/// Where the keys are that sign ids of stored responses. Without either they end with the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseKeyFiles {
+    /// The file that several gateways share.
+    pub key_file: Option<PathBuf>,
+    /// The directory in which one gateway keeps a key of its own.
+    pub state_dir: Option<PathBuf>,
+}
+
 /// What connections may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoorLimits {
@@ -151,6 +162,10 @@ impl Security {
             outward: Outward {
                 key: of.secret(KnobId::ServeWorkerKey),
                 ca: of.file(KnobId::ServeWorkerCa),
+            },
+            responses: ResponseKeyFiles {
+                key_file: of.file(KnobId::ResponsesKeyFile),
+                state_dir: of.file(KnobId::ServeStateDir),
             },
             door: DoorLimits::build(of),
             admin: AdminLimits {

@@ -422,6 +422,10 @@ knobs! {
     /// start only.
     ServeWorkerCa = "serve.worker-ca", "none", Kind::File;
 
+    /// The directory in which `homing serve` keeps what must survive a restart: the key that signs ids of stored responses, unless
+    /// `responses.key-file` names one. It is made if it is not there, and only its user can read it.
+    ServeStateDir = "serve.state-dir", "none", Kind::File;
+
     /// How long the head of a request may be: its first line and its headers. A longer one gets 431.
     ServeMaxHeaderBytes = "serve.max-header-bytes", "64KiB", Kind::Size(8 << 10..=1 << 20);
 
@@ -553,6 +557,11 @@ knobs! {
     /// Whether what an engine says when it fails is kept in decisions and logged. It can repeat parts of a prompt. Clients are told in any
     /// case.
     ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
+
+    /// The file of keys that sign ids of stored responses (`/v1/responses`), for several gateways before the same engines. Each line is a key, as
+    /// `openssl rand -base64 32` prints one: the first signs, all verify. To rotate, put the new key second on all gateways, then first, and remove
+    /// the old one when its responses are no longer used. The file is read again when it changes. Without it, see `serve.state-dir`.
+    ResponsesKeyFile = "responses.key-file", "none", Kind::File;
 
     /// When two workers serve a request where there are prefill workers.
     DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);

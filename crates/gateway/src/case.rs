@@ -59,6 +59,8 @@ pub(crate) struct Case<'a> {
     pub(crate) served: &'a Served,
     /// What is in the prompt that no token tells apart, where it is known.
     pub(crate) media: &'a [Media],
+    /// The worker that stores the response which it continues.
+    pub(crate) stored_at: Option<WorkerId>,
 }
 
 /// What a request asks for.
@@ -274,7 +276,7 @@ impl Case<'_> {
         let named = |name: &String| self.named(name);
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
-        let pinned = pinned.or_else(|| self.keeper());
+        let pinned = self.stored_at.or(pinned);
         Ok(Who {
             allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
             tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,
@@ -311,12 +313,6 @@ impl Case<'_> {
                 limit: None,
             }),
         }
-    }
-
-    /// The worker that keeps the response which this one goes on from.
-    fn keeper(&self) -> Option<WorkerId> {
-        let keeper = self.gateway.kept.worker(self.ask.previous_response.as_deref()?)?;
-        self.table.workers.contains_key(&keeper).then_some(keeper)
     }
 
     /// The question with the keys of its blocks.

@@ -13,6 +13,7 @@ use homing_tls::TlsError;
 use thiserror::Error;
 
 use crate::adapters::CatalogueError;
+use crate::response_keys::ResponseKeyError;
 use crate::steward::StewardError;
 use crate::tokens::TokenizerError;
 
@@ -116,6 +117,9 @@ pub enum StartError {
         /// Why.
         problem: Rejected,
     },
+    /// The keys of ids of responses cannot be used.
+    #[error("{0} (`responses.key-file`, `serve.state-dir`)")]
+    ResponseKeys(#[from] ResponseKeyError),
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -30,7 +30,6 @@ use crate::exporter::Exporter;
 use crate::handing;
 use crate::headers;
 use crate::isolation;
-use crate::kept::{self, Kept};
 use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
 use crate::log::RequestLog;
@@ -41,9 +40,11 @@ use crate::reading::heard_of;
 use crate::record::{Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
+use crate::response_id::ResponseIdKeys;
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
 use crate::sending::{Answer, Arriving, Laid, Sending};
 use crate::spans::Traced;
+use crate::stored_responses::ResponseQuery;
 use crate::table::Table;
 use crate::tokens::Prompters;
 use crate::trip::{NoAnswer, Trip};
@@ -62,7 +63,8 @@ pub(crate) struct Gateway {
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) asking: Asking,
-    pub(crate) kept: Kept,
+    /// The keys of ids of stored responses.
+    pub(crate) response_ids: Arc<ArcSwap<ResponseIdKeys>>,
     pub(crate) records: Records,
     pub(crate) drift: Drift,
     pub(crate) log: Option<RequestLog>,
@@ -142,9 +144,11 @@ impl Gateway {
                 return models::one(&self.table.load(), name, handing::require(&self.config.load().disagg));
             }
         }
-        if let Some(response) = kept::asked(request.method(), path) {
+        if let Some(query) = ResponseQuery::of(request.method(), path) {
             request.extensions_mut().insert(ClientAddress(client));
-            let answered = self.kept(pool, request, &response, &id, key.as_deref()).await;
+            let answered = self
+                .ask_about_response(pool, request, &query, &id, key.as_deref())
+                .await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
         let endpoint = match endpoint {
@@ -237,9 +241,6 @@ impl Gateway {
         }
         isolation::check_pin(&hints, arrived.key.as_deref())?;
         self.isolate(arrived, &mut ask, &hints)?;
-        if let Some(previous) = &ask.previous_response {
-            self.may_see(previous, arrived.key.as_deref())?;
-        }
         Ok((ask, hints))
     }
 
@@ -254,6 +255,7 @@ impl Gateway {
         let (ask, hints) = self.understand(&mut arrived)?;
         arrived.body = bodies::held(&self.bodies, owner.clone(), &came, arrived.body)?;
         drop(came);
+        let continued = self.continued_response(&table, &ask, arrived.key.as_deref())?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -264,6 +266,7 @@ impl Gateway {
             model,
             served,
             media: &[],
+            stored_at: continued.as_ref().map(|response| response.worker),
         };
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();
@@ -277,7 +280,8 @@ impl Gateway {
         let entry = case.entry(&lane, &question, tab);
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let (wanted, feature) = (case.wanted(), case.feature());
-        let plan = Plan::new(&ask, wanted);
+        let mut plan = Plan::new(&ask, wanted);
+        plan.previous_response = continued.map(|response| response.engine_id);
         let ask = Arc::new(ask);
         let counted = known.counted();
         let sent = match arrived.endpoint.form() {
@@ -286,6 +290,7 @@ impl Gateway {
         };
         let id = arrived.id.as_str();
         let adapter = question.adapter.clone();
+        let owner = Self::owner(arrived.key.as_deref());
         let trip = Box::new(Trip {
             way: Sending {
                 gateway: self.clone(),
@@ -304,6 +309,7 @@ impl Gateway {
                 laid: Laid::ToIt,
             },
             asked: ask,
+            owner,
             original: arrived.body,
             plan,
             lane,
@@ -437,10 +443,8 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
         return Reply::Whole(None);
     };
     let heard = head.status.is_success().then(|| heard_of(&trip.way.ask, &body));
-    let usage = heard.as_ref().and_then(|heard| heard.usage);
-    if let Some(response) = heard.and_then(|heard| heard.response) {
-        trip.way.gateway.keeps(&response, flight.worker.id, &trip.way.record);
-    }
+    let usage = heard.and_then(|heard| heard.usage);
+    let body = trip.body_for_client(&flight.worker, &head, body);
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);

@@ -9,6 +9,7 @@
 //! - `keyring`, `allowance`: which key a request has, and how much it may use (connections and heads are checked by `homing-platform`);
 //!   `outward`, `headers`, `request_ids`, `isolation`: what of a client reaches a worker, and of a worker a client; `renew`: keys and
 //!   certificates that change;
+//! - `stored_responses`: responses that engines store; `response_id`, `response_keys`: their signed ids, and the keys that sign them;
 //! - `operators`: who may ask `admin`; `admin`, `record`, `truth`, `log`: what operators see.
 //!
 //! **Invariant:** every request gets exactly one answer, and every booking is ended, whatever client, worker or operator do.
@@ -38,7 +39,6 @@ mod gateway;
 mod handing;
 mod headers;
 mod isolation;
-mod kept;
 mod keyring;
 mod lane;
 mod listeners;
@@ -55,6 +55,8 @@ mod registrars;
 mod relay;
 mod renew;
 mod request_ids;
+mod response_id;
+mod response_keys;
 mod rows;
 mod said;
 mod sending;
@@ -63,6 +65,7 @@ mod settings;
 mod shard;
 mod spans;
 mod steward;
+mod stored_responses;
 mod table;
 mod timing;
 mod tokens;
@@ -71,6 +74,8 @@ mod truth;
 mod worker;
 
 pub use error::StartError;
+pub use response_id::BadKeys;
+pub use response_keys::ResponseKeyError;
 pub use service::Service;
 pub use steward::StewardError;
 pub use tokens::TokenizerError;

@@ -142,7 +142,7 @@ impl Relay {
         let silence = trip.way.gateway.config.load().serve.times.silence;
         let events = is_events(&answer.head.headers) && answer.head.status.is_success();
         let reading = if events {
-            Reading::Events(Box::new(Events::new(&trip)))
+            Reading::Events(Box::new(Events::new(&trip, &answer.flight.worker)))
         } else {
             Reading::Opaque
         };
@@ -335,9 +335,6 @@ impl Relay {
                 self.broken(Outcome::Reset, &why);
                 return;
             }
-        }
-        if let (Some(response), Some(worker), Some(trip)) = (events.response.take(), self.worker, &self.trip) {
-            trip.way.gateway.keeps(&response, worker, &trip.way.record);
         }
         let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {

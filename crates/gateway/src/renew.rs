@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use homing_config::keys::{self, Keys};
 use homing_config::register_tokens::{self, RegisterToken};
 use homing_config::secret::secret_in;
@@ -23,6 +24,8 @@ use crate::error::StartError;
 use crate::keyring::Keyring;
 use crate::operators::Tokens;
 use crate::registrars::Registrars;
+use crate::response_id::ResponseIdKeys;
+use crate::response_keys::ResponseKeys;
 
 /// What is renewed, and from where.
 #[derive(Debug)]
@@ -35,6 +38,7 @@ pub(crate) struct Renewal {
     ring: Arc<Keyring>,
     tokens: Arc<Tokens>,
     files: SettledFiles,
+    responses: ResponseKeys,
     trouble: String,
 }
 
@@ -104,6 +108,7 @@ impl Renewal {
             ring,
             tokens,
             files: SettledFiles::default(),
+            responses: ResponseKeys::open(&security.responses)?,
             trouble: String::new(),
         })
     }
@@ -114,6 +119,10 @@ impl Renewal {
 
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         self.tokens.clone()
+    }
+
+    pub(crate) fn response_ids(&self) -> Arc<ArcSwap<ResponseIdKeys>> {
+        self.responses.current()
     }
 
     pub(crate) fn identity(&self) -> Option<Identity> {
@@ -185,6 +194,9 @@ impl Renewal {
                 // Both files are exchanged one after the other, so for a moment they may not fit.
                 Err(problem) => troubles.push(problem.to_string()),
             }
+        }
+        if let Err(problem) = self.responses.reload() {
+            troubles.push(problem.to_string());
         }
         let trouble = troubles.join("; ");
         if !trouble.is_empty() && trouble != self.trouble {

@@ -28,7 +28,6 @@ use crate::clock::Clock;
 use crate::error::StartError;
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::gateway::Gateway;
-use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
 use crate::operators::{self, Operators};
@@ -97,7 +96,7 @@ impl Service {
             table: table.clone(),
             prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
-            kept: Kept::default(),
+            response_ids: renewal.response_ids(),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,

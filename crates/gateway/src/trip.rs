@@ -23,6 +23,7 @@ use crate::handing::{Begun, Handing};
 use crate::lane::Lane;
 use crate::record::{Leg, Try};
 use crate::refusal::Refuse;
+use crate::response_id::Owner;
 use crate::sending::{Answer, Failed, Sending, Tried};
 use crate::timing;
 use crate::worker::Worker;
@@ -38,6 +39,8 @@ pub(crate) struct Trip {
     /// What the client asked, and its body.
     pub(crate) asked: Arc<Ask>,
     pub(crate) original: Bytes,
+    /// The owner of responses that engines store for it.
+    pub(crate) owner: Owner,
     pub(crate) plan: Plan,
     pub(crate) lane: Arc<Lane>,
     pub(crate) question: Question,

@@ -14,6 +14,7 @@ use hyper::header::HeaderValue;
 
 use crate::lane::Lane;
 use crate::progress::WorkerProgress;
+use crate::response_id::WorkerTag;
 use crate::truth::Truth;
 use homing_platform::{Address, ConnectRules};
 
@@ -23,6 +24,8 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     /// Its address, as answers and logs name it.
     pub(crate) name: Arc<str>,
+    /// Its address, as ids of responses name it.
+    pub(crate) tag: WorkerTag,
     pub(crate) spec: WorkerSpec,
     /// What it says of itself.
     pub(crate) facts: Arc<Facts>,
@@ -83,9 +86,11 @@ impl Worker {
         } else {
             format!("{host}:{port}")
         };
+        let name = spec.url.to_string();
         Self {
             id,
-            name: spec.url.to_string().into(),
+            tag: WorkerTag::of(&name),
+            name: name.into(),
             facts,
             remarks,
             lane,

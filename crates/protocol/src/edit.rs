@@ -49,6 +49,8 @@ pub struct Plan {
     pub model: Option<String>,
     /// The cache salt that the engine gets, where it is another one than the client's.
     salt: Option<String>,
+    /// The engine's id of the response that the request continues, where the client knows it under another one.
+    pub previous_response: Option<String>,
     usage: Added,
     tokens: Added,
 }
@@ -90,6 +92,13 @@ impl Plan {
             if ask.fields.get(body, "extra_key").is_some() {
                 splice.remove("extra_key");
             }
+        }
+        if let Some(id) = &self.previous_response {
+            splice.set("previous_response_id", quoted(id));
+        }
+        // Engines store a response under this id if it is given: a client could overwrite and then read the response of another one.
+        if ask.endpoint == Endpoint::Responses && ask.fields.get(body, "request_id").is_some() {
+            splice.remove("request_id");
         }
         if self.usage == Added::Yes {
             splice.set_in("stream_options", "include_usage", "true");
@@ -247,6 +256,24 @@ mod tests {
             ask.engine_salt = Some("1:a:b".to_owned());
             assert_eq!(Plan::new(&ask, Wanted::Nothing).body(&ask, &body), sent);
         }
+    }
+
+    #[test]
+    fn the_engine_gets_its_own_id_of_a_response_and_chooses_the_next_one() {
+        let body = Bytes::from_static(br#"{"request_id":"resp_b","previous_response_id":"resp_signed","input":"x"}"#);
+        let ask = Ask::read(Endpoint::Responses, &body, Limits::default()).unwrap();
+        let mut plan = Plan::new(&ask, Wanted::Usage);
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_signed","input":"x"}"#
+        );
+        plan.previous_response = Some("resp_a".to_owned());
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_a","input":"x"}"#
+        );
+        let (_, chat) = self::plan(Endpoint::ChatCompletions, r#"{"request_id":"a"}"#, Wanted::Usage);
+        assert_eq!(chat, r#"{"request_id":"a"}"#);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`migrate`]: how an answer that broke off is continued elsewhere;
 //! - [`engine_fields`], [`form`] and [`answer_filter`]: what of a client never reaches an engine, and of an engine never a client;
 //! - [`transfer`]: what two workers that serve one request are asked;
+//! - [`response_ids`]: ids of stored responses in answers;
 //! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
 //!
 //! **Invariant:** what is not ours to change reaches the other side byte for byte.
@@ -35,6 +36,7 @@ mod lax;
 mod media;
 pub mod migrate;
 pub mod problem;
+pub mod response_ids;
 mod scan;
 mod session;
 pub mod splice;

@@ -318,6 +318,18 @@ label!(
 );
 
 label!(
+    /// Why an id of a stored response was refused.
+    RefusedResponseId = "reason" {
+        /// It is not of the form of an id.
+        Malformed = "malformed",
+        /// No key of this gateway signed it.
+        Forged = "forged",
+        /// The response belongs to another tenant.
+        Foreign = "foreign",
+    }
+);
+
+label!(
     /// Which limit of a key or a tenant was reached.
     Quota = "of" {
         /// Requests in a minute.
@@ -429,6 +441,7 @@ mod tests {
         check(&Asker::ALL);
         check(&Quota::ALL);
         check(&FieldAction::ALL);
+        check(&RefusedResponseId::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

@@ -25,8 +25,8 @@ pub mod workers;
 pub use declare::{Declaration, Label, MetricKind};
 pub use labels::{
     AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
-    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
-    TurnedAway, ViewState, WorkerRole,
+    Prediction, Quota, ReadLimit, RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{

@@ -6,8 +6,8 @@
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
     AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
-    Prediction, Quota, ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure,
-    TurnedAway, ViewState, WorkerRole,
+    Prediction, Quota, ReadLimit, RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -279,6 +279,8 @@ metrics! {
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
         /// Requests with fields that belong to engines, by what was done with them.
         engine_fields: PerLabel<FieldAction, Counter> = "homing_gateway_engine_field_requests_total",
+        /// Requests that name a stored response which is not their tenant's, or none at all.
+        refused_response_ids: PerLabel<RefusedResponseId, Counter> = "homing_gateway_refused_response_ids_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.
@@ -399,6 +401,7 @@ mod tests {
         "handoffs",
         "gaps",
         "heartbeats",
+        "ids",
         "leases",
         "legs",
         "lines",

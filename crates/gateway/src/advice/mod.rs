@@ -261,6 +261,8 @@ impl Advice {
             model,
             served,
             media: &asked.media,
+            // Callers send their requests to engines themselves, with ids of the engines, which name no worker.
+            stored_at: None,
         };
         let known = match &asked.tokens {
             Some(tokens) => Known::told(tokens.clone()),

@@ -8,4 +8,5 @@ mod operators;
 mod pki;
 mod raw;
 mod renewal;
+mod responses;
 mod tls;

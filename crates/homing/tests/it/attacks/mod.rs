@@ -22,4 +22,5 @@ mod probes;
 mod publisher;
 mod registration;
 mod reload;
+mod response_ids;
 mod sockets;
