@@ -91,8 +91,8 @@ fn a_mock_destroys_no_file_and_takes_no_socket_from_another_process() {
     for (path, words) in [(&path, "is not a socket"), (&held, "is in use by another process")] {
         let events = format!("ipc://{}", path.display());
         let mut mock = Process::start(&["mock", "--port", "0", "--model", "tiny", "--events", &events]);
-        wait_until("it ends, or listens", || {
-            !mock.is_running() || mock.stdout().contains("listening on")
+        wait_until("it says what is wrong, or listens", || {
+            mock.stderr().contains(words) || mock.stdout().contains("listening on")
         });
         mock.kill();
         let error = mock.stderr();
