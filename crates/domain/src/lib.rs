@@ -7,6 +7,11 @@
 //! - [`event`]: what engines say about their caches ([`KvBatch`]);
 //! - [`key`]: how tokens become block keys ([`KeyHasher`]).
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod event;
 pub mod fleet;
 pub mod key;

@@ -17,6 +17,8 @@
 //!
 //! Decisions are made by `homing-router`.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod account;
 mod adapters;
 mod admin;

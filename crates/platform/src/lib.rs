@@ -4,6 +4,8 @@
 //! - [`ConnectionPool`]: idle connections, by destination.
 //! - [`HttpClient`]: requests with a time limit and small answers, to engines, agents and gateways.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod client;
 mod connect;
 mod connection;

@@ -18,6 +18,8 @@
 //!
 //! No IO, no clock, no runtime, no tokens: who holds the sockets and who counts tokens is above.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 pub mod ask;
 pub mod edit;
 pub mod endpoint;
