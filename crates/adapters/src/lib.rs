@@ -18,6 +18,11 @@
 //!
 //! Time is an argument. It does no IO and starts no thread; who drives it carries out its commands and says what came of them.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod demand;
 pub mod manager;
 pub mod name;

@@ -20,6 +20,8 @@
 //!
 //! **Invariant:** the agent vouches for no more than it knows: it sends heartbeats only while its own view is verified.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod hooks;
 mod http;
 pub mod life;

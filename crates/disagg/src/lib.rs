@@ -21,6 +21,11 @@
 //! It does no IO, reads no clock and draws no numbers; time and entropy are arguments. It books nothing and looks nothing up: the
 //! router does.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod bugs;
 pub mod choose;
 pub mod format;

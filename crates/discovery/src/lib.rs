@@ -16,6 +16,8 @@
 //!
 //! What is done with all of this, whom requests go to and when a worker that is not well is left out, is the gateway's matter.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod activity;
 mod addresses;
 mod ask;

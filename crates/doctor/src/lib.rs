@@ -15,6 +15,8 @@
 //!
 //! **Invariant:** no adapter is loaded to find out whether one could be.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod examine;
 mod finding;
 mod http;

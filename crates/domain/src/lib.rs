@@ -8,6 +8,11 @@
 //! - [`key`]: how tokens become block keys ([`KeyHasher`]);
 //! - [`excerpt`](mod@excerpt): input in messages.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod event;
 pub mod excerpt;
 pub mod fleet;

@@ -1,6 +1,6 @@
 //! Does everything hold that must? For tests of this and other crates.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::config::Style;
 use crate::rank::Rank;
@@ -23,7 +23,7 @@ impl Rank {
         if self.running.len() > self.config.max_running as usize {
             return Err(format!("{} sequences run", self.running.len()));
         }
-        let mut references = HashMap::new();
+        let mut references = FxHashMap::default();
         for id in self.transit.staged_blocks() {
             *references.entry(id).or_insert(0) += 1;
         }

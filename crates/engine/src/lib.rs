@@ -26,6 +26,11 @@
 //! It does not model speculative decoding, multimodal content, parallelism within a rank, or the way of KV between engines: only
 //! its ends.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod adapters;
 mod bugs;
 #[cfg(any(test, feature = "testing"))]

@@ -17,6 +17,11 @@
 //!   restart of the engine voids it, at once.
 //! - *A clear of all tiers is a barrier*: whatever was missing before it does not matter any more.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod answer;
 mod buffer;
 mod bugs;

@@ -19,6 +19,8 @@
 //!
 //! Decisions are made by `homing-router`.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod account;
 mod adapters;
 mod admin;

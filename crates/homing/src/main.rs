@@ -3,6 +3,8 @@
 //! Each subcommand reads its settings through `homing-config`, does its work in a module of its own and prints. What it
 //! prints for people goes to standard output too, so that it can be piped; what went wrong goes to standard error.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod agent;
 mod demo;
 mod doctor;

@@ -29,6 +29,11 @@
 //! # Ok::<(), homing_index::IndexError>(())
 //! ```
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod answer;
 mod approximate;
 mod bits;

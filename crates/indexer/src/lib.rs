@@ -12,6 +12,8 @@
 //!
 //! It does not authenticate: whoever can reach it can read what is cached where.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod dump;
 mod health;
 mod http;

@@ -18,6 +18,8 @@
 //! **Invariant:** what a rank's source says reaches the feed in the order in which it was said: the end of a
 //! subscription after its last batch, and before the first of the next.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod agent;
 mod board;
 mod client;

@@ -23,6 +23,11 @@
 //!
 //! It decides nothing, reads no clock, and does not know which requests wait to be booked.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod again;
 pub mod booking;
 mod bugs;

@@ -13,6 +13,8 @@
 //!
 //! **Invariant:** every queue has a bound, and no request makes it panic.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod adapters;
 mod app;
 mod ask;

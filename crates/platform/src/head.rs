@@ -183,7 +183,7 @@ fn request_line(line: &[u8]) -> Result<Version, Fault> {
 /// Whether a word is a path or a URL, or what some methods have instead.
 fn is_target(method: &[u8], target: &[u8]) -> bool {
     let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/?=&%+,:@!$'()*;".contains(byte);
-    if target.starts_with(b"/") && target.iter().all(is_usual) {
+    if target.starts_with(b"/") && method != b"CONNECT" && target.iter().all(is_usual) {
         return true;
     }
     let begins_with = |scheme: &[u8]| {

@@ -17,6 +17,8 @@
 //!
 //! **Invariant:** nothing here depends on what a request asks for.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 pub mod body;
 pub mod budget;
 mod chunks;

@@ -21,6 +21,11 @@
 //!
 //! It does not know parallelism over devices: a profile is of whatever was measured. Nor does it know how busy an engine is.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod builtin;
 pub mod error;
 mod file;

@@ -19,6 +19,8 @@
 //!
 //! No IO, no clock, no runtime, no tokens: who holds the sockets and who counts tokens is above.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 pub mod answer_filter;
 pub mod ask;
 pub mod edit;

@@ -24,6 +24,11 @@
 //!
 //! Time and seed are arguments. It does no IO and starts no thread.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 mod across;
 mod admission;
 mod apart;

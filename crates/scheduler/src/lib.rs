@@ -20,6 +20,11 @@
 //!
 //! It does no IO, looks nothing up in the index, and books nothing: the router does.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod ask;
 mod bits;
 mod bugs;

@@ -6,6 +6,11 @@
 //! [`feed`] is the world of sources, lossy links and feeds; [`fleet`] that of engines, routers and clients; [`study`]
 //! is what is made of the records of a fleet; [`adapters`] is a world of adapters and slots; [`chaos`] draws fleets with faults from seeds and looks for what is wrong.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod adapters;
 pub mod chaos;
 pub mod feed;

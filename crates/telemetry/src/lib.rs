@@ -14,6 +14,8 @@
 //! - [`trace`]: spans, and how collectors are told of them;
 //! - [`mod@reference`]: the page `docs/reference/metrics.md`.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod declare;
 pub mod labels;
 pub mod metric;

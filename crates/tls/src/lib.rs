@@ -12,6 +12,8 @@
 //!
 //! Clients are not asked for certificates, and nobody asks whether a certificate was revoked.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod identity;
 mod io;
 mod trust;

@@ -16,6 +16,8 @@
 //!
 //! It makes no connection: what is not in the folder is not there.
 
+#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]
+
 mod anthropic;
 mod chat;
 mod completion;

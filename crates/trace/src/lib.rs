@@ -63,6 +63,11 @@
 //! # }
 //! ```
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod agenda;
 pub mod analyse;
 pub mod content;

@@ -12,6 +12,8 @@
 //! - [`http`]: a bound on the connections of services;
 //! - [`zmq`]: ZMTP 3 for subscribing to engines and asking them for a replay, and for publishing and answering as they do.
 
+#![cfg_attr(not(any(test, feature = "testing")), forbid(clippy::disallowed_methods))]
+
 pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -14,6 +14,11 @@
 //!
 //! It opens no socket, and it knows nothing of gaps, repeats and restarts: that is `feed`.
 
+#![cfg_attr(
+    not(test),
+    forbid(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)
+)]
+
 pub mod decode;
 pub mod dialect;
 pub mod encode;

@@ -1,6 +1,6 @@
 //! Is the index sound inside? Everything that its parts promise each other, checked by brute force.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Index;
 use crate::blocks::room_of;
@@ -12,7 +12,7 @@ use crate::write::Place;
 impl Index {
     /// Checks every invariant that can be checked. Says which one is broken.
     pub fn verify(&self) -> Result<(), String> {
-        let mut places: HashMap<u64, Place> = HashMap::new();
+        let mut places: FxHashMap<u64, Place> = FxHashMap::default();
         let (mut blocks, mut slots) = (0, 0);
         for run in self.runs.iter() {
             self.verify_run(run, &mut places)?;
@@ -79,7 +79,7 @@ impl Index {
         Ok(())
     }
 
-    fn verify_run(&self, run: RunId, places: &mut HashMap<u64, Place>) -> Result<(), String> {
+    fn verify_run(&self, run: RunId, places: &mut FxHashMap<u64, Place>) -> Result<(), String> {
         let fields = self.runs.record(run).fields();
         let len = fields.shape.len as usize;
         let stored = self.blocks_of(run);
@@ -171,7 +171,7 @@ impl Index {
             let blocks = self.blocks_of(run);
             (0..self.len_of(run)).map(move |offset| blocks.key(offset))
         });
-        let keys: HashSet<u64> = keys.collect();
+        let keys: FxHashSet<u64> = keys.collect();
         match dangling.iter().find(|head| keys.contains(&head.before)) {
             Some(head) => Err(format!("the block that a fork misses is there: {head:?}")),
             None => Ok(()),

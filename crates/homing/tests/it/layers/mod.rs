@@ -1,9 +1,9 @@
 //! Does every crate keep to its layer?
 //!
-//! The table "Which crates are there?" in `ARCHITECTURE.md` is the rule; every `Cargo.toml` says its layer; the sources
-//! of pure crates are read. What is checked is said in [`rules`], and that a breach of each rule is found is tested here.
+//! The table "Which crates are there?" in `ARCHITECTURE.md` is the rule; every `Cargo.toml` says its layer; clippy looks for what a layer
+//! must not use. What is checked is said in [`rules`], and that a breach of each rule is found is tested here and in [`lints`].
 
-mod paths;
+mod lints;
 mod rules;
 mod workspace;
 
@@ -20,11 +20,18 @@ fn this_workspace_keeps_to_its_layers() {
 
 /// Three crates that keep all rules; each test below breaks one.
 fn good() -> Facts {
-    let named = |name: &str, layer: &str, dependencies: &[&str], source: &str| CrateFacts {
+    const FORBIDDEN: &str = "clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros";
+    let named = |name: &str, layer: &str, dependencies: &[&str]| CrateFacts {
         name: name.to_owned(),
         layer: Some(layer.to_owned()),
         dependencies: dependencies.iter().map(|&d| d.to_owned()).collect(),
-        sources: vec![("src/lib.rs".to_owned(), source.to_owned())],
+        root: match layer {
+            "pure" => format!("//! Doc.\n#![cfg_attr(not(test), forbid({FORBIDDEN}))]\nmod a;"),
+            "adapter" => "mod a;".to_owned(),
+            _ => "#![cfg_attr(\n    not(any(test, feature = \"testing\")),\n    forbid(clippy::disallowed_methods)\n)]"
+                .to_owned(),
+        },
+        clippy: (layer == "pure").then(|| "the rules".to_owned()),
     };
     Facts {
         table: [
@@ -36,29 +43,15 @@ fn good() -> Facts {
         .map(|(name, layer)| (name.to_owned(), layer.to_owned()))
         .to_vec(),
         crates: vec![
-            named("domain", "pure", &[], "use std::fmt; use std::time::Duration;"),
-            named(
-                "index",
-                "pure",
-                &["domain", "arc-swap"],
-                "use std::sync::Arc; // std::net is only named",
-            ),
-            named(
-                "config",
-                "adapter",
-                &["domain", "toml"],
-                "fn f() { std::env::var(\"X\"); std::fs::read(p); }",
-            ),
-            named(
-                "homing",
-                "binary",
-                &["domain", "index", "config", "tokio"],
-                "use std::time::Instant;",
-            ),
+            named("domain", "pure", &[]),
+            named("index", "pure", &["domain", "arc-swap"]),
+            named("config", "adapter", &["domain", "toml"]),
+            named("homing", "binary", &["domain", "index", "config", "tokio"]),
         ],
         locked: [("arc-swap", "rustversion"), ("toml", "winnow"), ("tokio", "mio")]
             .map(|(name, needs)| (name.to_owned(), vec![needs.to_owned()]))
             .into(),
+        pure_clippy: "the rules".to_owned(),
     }
 }
 
@@ -151,66 +144,40 @@ fn what_a_pure_crate_inherits_from_another_is_found_in_both() {
 }
 
 #[test]
-fn forbidden_names_in_the_sources_of_a_pure_crate_are_found() {
-    for (source, name) in [
-        ("use std::net::TcpStream;", "std::net"),
-        ("use std::{fmt, time::{Duration, Instant}};", "std::time::Instant"),
-        (
-            "fn f() { let t = std::time::SystemTime::now(); }",
-            "std::time::SystemTime",
-        ),
-        ("use std::time; fn f() { time::Instant::now(); }", "std::time::Instant"),
-        ("use std::time::Instant as Clock;", "std::time::Instant"),
-        ("use std::time::*;", "std::time::*"),
-        (
-            "use std::thread as t; fn f() { t::spawn(|| ()); }",
-            "std::thread::spawn",
-        ),
-        ("fn f() { std::env::var(x); }", "std::env"),
-        ("use std::fs::{self, File};", "std::fs"),
-        ("fn f() { println!(\"x\"); }", "println!"),
-        ("fn f() { rand::random(); }", "rand"),
-        ("use std::hash::RandomState;", "std::hash::RandomState"),
-        ("mod a { mod b { use ::std::process::Command; } }", "std::process"),
-        ("#[cfg(not(test))] use std::net::TcpStream;", "std::net"),
-        (
-            "#[cfg(test)] mod tests { fn f() {} } use std::net::TcpStream;",
-            "std::net",
-        ),
-    ] {
+fn a_pure_crate_with_other_lints_is_found() {
+    for clippy in [None, Some("other rules".to_owned())] {
         found(
-            |facts| source.clone_into(&mut facts.crates[1].sources[0].1),
-            &format!("index: src/lib.rs names {name}"),
+            |facts| facts.crates[1].clippy = clippy,
+            "index is pure but its clippy.toml is not a link to crates/clippy-pure.toml",
         );
     }
-}
-
-#[test]
-fn names_in_tests_comments_and_texts_are_no_breach() {
-    for source in [
-        "// std::net\n/* std::fs /* nested */ std::env */ /// std::time::Instant\n",
-        "const A: &str = \"std::net\"; const B: &str = r#\"std::\"fs\"#; const C: char = '\"'; // \"\n const D: u8 = b'\\'';",
-        "#[cfg(test)] mod tests { use std::time::Instant; fn f() { if x { std::thread::spawn(y); } } }",
-        "#[cfg(any(test, feature = \"testing\"))] pub mod oracle { use std::time::Instant; }",
-        "#[cfg(test)] use std::time::Instant;",
-        "#[cfg(test)]\n#[expect(dead_code)]\nfn f<'a>() { std::env::var(x); }",
-        "use std::thread; fn f() { thread::yield_now(); }",
-        "struct Brand; fn operand() {} mod random {}",
-    ] {
-        let report = broken(|facts| source.clone_into(&mut facts.crates[1].sources[0].1));
-        assert_eq!(report, "", "in {source:?}");
-    }
-    let report = broken(|facts| {
-        let oracle = ("src/testing/oracle.rs".to_owned(), "use std::time::Instant;".to_owned());
-        facts.crates[1].sources.push(oracle);
-    });
-    assert_eq!(report, "");
-}
-
-#[test]
-fn settings_read_outside_of_config_are_found() {
     found(
-        |facts| "fn f() { std::env::var_os(x); }".clone_into(&mut facts.crates[3].sources[0].1),
-        "homing: src/lib.rs names std::env::var_os",
+        |facts| facts.crates[3].clippy = Some("the rules".to_owned()),
+        "homing has a clippy.toml in place of that of the workspace",
+    );
+}
+
+#[test]
+fn a_crate_whose_code_could_allow_a_lint_is_found() {
+    for root in [
+        "mod a;",
+        "// forbid(clippy::disallowed_types)",
+        "#![cfg_attr(not(test), deny(clippy::disallowed_types))]",
+        "#![cfg_attr(windows, forbid(clippy::disallowed_types))]",
+        "#![cfg_attr(not(test), forbid(clippy::disallowed_methods))]",
+    ] {
+        found(
+            |facts| root.clone_into(&mut facts.crates[1].root),
+            "index does not forbid clippy::disallowed_types",
+        );
+    }
+    found(
+        |facts| facts.crates[3].root.clear(),
+        "homing does not forbid clippy::disallowed_methods",
+    );
+    assert_eq!(
+        broken(|facts| facts.crates[2].root.clear()),
+        "",
+        "config reads the environment"
     );
 }

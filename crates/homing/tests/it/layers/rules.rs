@@ -3,10 +3,9 @@
 //! - every crate is in the table and declares the layer that the table gives it, and layers are in order;
 //! - a crate depends only on rows above its own (development dependencies are free: tests may look down);
 //! - a pure crate needs no runtime, socket, clock or entropy, directly or through what it depends on;
-//! - the sources of a pure crate do not name those of the standard library either, tests and test tools aside;
-//! - only `config` reads the environment.
+//! - a pure crate is linted with `crates/clippy-pure.toml`, which bans those of the standard library, and all others but `config` with the
+//!   `clippy.toml` of the workspace, which bans reading the environment; no code can allow what they ban, tests aside.
 
-use crate::layers::paths::named_paths;
 use crate::layers::workspace::{CrateFacts, Facts};
 
 const LAYERS: [&str; 4] = ["pure", "adapter", "service", "binary"];
@@ -55,44 +54,15 @@ const IMPURE_PACKAGES: &[&str] = &[
 /// file does not tell what is needed for building apart.
 const BUILD_TOOLS: &[&str] = &["cc", "pkg-config"];
 
-/// What a pure crate must not name. A path below one of these is one of these.
-const IMPURE_PATHS: &[&str] = &[
-    "dbg!",
-    "eprint!",
-    "eprintln!",
-    "print!",
-    "println!",
-    "chrono",
-    "fastrand",
-    "getrandom",
-    "rand",
-    "std::collections::hash_map::RandomState",
-    "std::env",
-    "std::fs",
-    "std::hash::RandomState",
-    "std::io::stderr",
-    "std::io::stdin",
-    "std::io::stdout",
-    "std::net",
-    "std::os::unix::net",
-    "std::process",
-    "std::thread::Builder",
-    "std::thread::scope",
-    "std::thread::sleep",
-    "std::thread::spawn",
-    "std::time::Instant",
-    "std::time::SystemTime",
-    "tokio",
+/// What no code of a pure crate can allow.
+const PURE_LINTS: &[&str] = &[
+    "clippy::disallowed_macros",
+    "clippy::disallowed_methods",
+    "clippy::disallowed_types",
 ];
 
-/// What no crate but `config` must name.
-const SETTINGS: &[&str] = &[
-    "std::env::args",
-    "std::env::args_os",
-    "std::env::var",
-    "std::env::var_os",
-    "std::env::vars",
-];
+/// What no code of another crate can allow.
+const LINTS: &[&str] = &["clippy::disallowed_methods"];
 
 /// Everything that is wrong, one sentence each.
 pub fn breaches(facts: &Facts) -> Vec<String> {
@@ -103,12 +73,7 @@ pub fn breaches(facts: &Facts) -> Vec<String> {
         if pure {
             breaches.extend(package_breaches(facts, krate));
         }
-        let forbidden = match (pure, krate.name.as_str()) {
-            (true, _) => IMPURE_PATHS,
-            (false, "config") => &[],
-            (false, _) => SETTINGS,
-        };
-        breaches.extend(source_breaches(krate, forbidden));
+        breaches.extend(lint_breaches(facts, krate));
     }
     breaches
 }
@@ -188,33 +153,43 @@ fn package_breaches(facts: &Facts, krate: &CrateFacts) -> Vec<String> {
     breaches
 }
 
-fn source_breaches(krate: &CrateFacts, forbidden: &[&str]) -> Vec<String> {
+/// Whether clippy looks for what the layer must not use, wherever it is used.
+fn lint_breaches(facts: &Facts, krate: &CrateFacts) -> Vec<String> {
+    let name = &krate.name;
+    let is_pure = krate.layer.as_deref() == Some("pure");
     let mut breaches = Vec::new();
-    let production = krate.sources.iter().filter(|(file, _)| !is_for_tests(file));
-    for (file, text) in production {
-        for path in named_paths(text) {
-            let hit = forbidden
-                .iter()
-                .any(|&bad| is_at_or_below(&path, bad) || is_glob_over(&path, bad));
-            if hit {
-                breaches.push(format!("{}: {file} names {path}", krate.name));
-            }
-        }
+    match (&krate.clippy, is_pure) {
+        (Some(clippy), true) if *clippy == facts.pure_clippy => {}
+        (_, true) => breaches.push(format!(
+            "{name} is pure but its clippy.toml is not a link to crates/clippy-pure.toml"
+        )),
+        (Some(_), false) => breaches.push(format!("{name} has a clippy.toml in place of that of the workspace")),
+        (None, false) => {}
     }
+    let wanted = match (is_pure, name.as_str()) {
+        (true, _) => PURE_LINTS,
+        (false, "config") => &[],
+        (false, _) => LINTS,
+    };
+    let forbidden = forbidden_outside_tests(&krate.root);
+    let missing = wanted.iter().filter(|lint| !forbidden.contains(lint));
+    breaches.extend(missing.map(|lint| format!("{name} does not forbid {lint}")));
     breaches
 }
 
-fn is_for_tests(file: &str) -> bool {
-    file.split('/')
-        .any(|part| matches!(part, "testing" | "testing.rs" | "tests" | "tests.rs"))
-}
-
-fn is_at_or_below(path: &str, bad: &str) -> bool {
-    path.strip_prefix(bad)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-fn is_glob_over(path: &str, bad: &str) -> bool {
-    path.strip_suffix("::*")
-        .is_some_and(|module| is_at_or_below(bad, module))
+/// The lints that an attribute of the root of a crate forbids where it is not built for tests.
+fn forbidden_outside_tests(root: &str) -> Vec<&str> {
+    const ATTRIBUTE: &str = "#![cfg_attr(";
+    const CONDITIONS: [&str; 2] = ["not(test)", "not(any(test, feature = \"testing\"))"];
+    // In a comment it would not begin a line.
+    let begins_line = |at: &usize| *at == 0 || root[..*at].ends_with('\n');
+    let places = root.match_indices(ATTRIBUTE).map(|(at, _)| at).filter(begins_line);
+    let lints = places.filter_map(|at| {
+        let attribute = root[at + ATTRIBUTE.len()..].split(")]").next()?.trim();
+        let rest = CONDITIONS
+            .iter()
+            .find_map(|condition| attribute.strip_prefix(condition))?;
+        rest.trim_start_matches([',', ' ', '\n']).strip_prefix("forbid(")
+    });
+    lints.flat_map(|lints| lints.split([',', ')'])).map(str::trim).collect()
 }

@@ -1,4 +1,4 @@
-//! What does this workspace say about itself? Reads `ARCHITECTURE.md`, the manifests, the lock file and the sources.
+//! What does this workspace say about itself? Reads `ARCHITECTURE.md`, the manifests, the lock file and what lints are told.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +15,8 @@ pub struct Facts {
     pub crates: Vec<CrateFacts>,
     /// What each package needs, by the lock file.
     pub locked: BTreeMap<String, Vec<String>>,
+    /// The text of `crates/clippy-pure.toml`.
+    pub pure_clippy: String,
 }
 
 /// One member.
@@ -26,8 +28,10 @@ pub struct CrateFacts {
     pub layer: Option<String>,
     /// What it needs in production and to be built.
     pub dependencies: Vec<String>,
-    /// File and text of each source below `src`.
-    pub sources: Vec<(String, String)>,
+    /// The text of its `src/lib.rs` or `src/main.rs`.
+    pub root: String,
+    /// The text of a `clippy.toml` of its own.
+    pub clippy: Option<String>,
 }
 
 impl Facts {
@@ -51,6 +55,7 @@ pub fn read() -> Facts {
         table: table(&text_of(&root.join("ARCHITECTURE.md"))),
         crates,
         locked: locked(&text_of(&root.join("Cargo.lock"))),
+        pure_clippy: text_of(&root.join("crates/clippy-pure.toml")),
     }
 }
 
@@ -87,13 +92,15 @@ fn crate_in(path: &Path) -> CrateFacts {
         .try_fold(&Value::Table(manifest.clone()), |value, key| value.get(key))
         .and_then(Value::as_str)
         .map(str::to_owned);
-    let mut sources = Vec::new();
-    sources_in(&path.join("src"), path, &mut sources);
+    let roots = ["src/lib.rs", "src/main.rs"].map(|file| path.join(file));
+    let root = roots.iter().find(|root| root.exists()).expect("a crate has a root");
+    let clippy = path.join("clippy.toml");
     CrateFacts {
         name: folder,
         layer,
         dependencies,
-        sources,
+        root: text_of(root),
+        clippy: clippy.exists().then(|| text_of(&clippy)),
     }
 }
 
@@ -130,22 +137,6 @@ fn locked(lock: &str) -> BTreeMap<String, Vec<String>> {
         locked.entry(short(name)).or_default().extend(names);
     }
     locked
-}
-
-fn sources_in(folder: &Path, base: &Path, sources: &mut Vec<(String, String)>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.map(|entry| entry.expect("an entry").path()) {
-        if path.is_dir() {
-            sources_in(&path, base, sources);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path
-                .strip_prefix(base)
-                .expect("below the crate")
-                .to_string_lossy()
-                .into_owned();
-            sources.push((name, text_of(&path)));
-        }
-    }
 }
 
 fn short(package: &str) -> String {
