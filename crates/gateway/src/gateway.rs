@@ -221,7 +221,7 @@ impl Gateway {
             bytes: arrived.body.len().max(1),
             ..Limits::default()
         };
-        // What is in a form is not looked at.
+        // Of a form only the names of its parts are read, by `isolate`.
         let body: &[u8] = match arrived.endpoint.form() {
             Form::Json => &arrived.body,
             Form::Multipart => b"{}",
