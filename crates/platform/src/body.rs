@@ -1,6 +1,6 @@
 //! Reads the body of a request into one buffer, within its limits.
 
-use std::fmt;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::budget::{BodyBudget, BodyBuffer, BodyOwner, BudgetExceeded};
+
+type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Limits of one body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ impl BodyBudget {
     pub async fn read<B>(self: &Arc<Self>, body: B, owner: BodyOwner, limits: &BodyLimits) -> Result<Bytes, BodyError>
     where
         B: Body<Data = Bytes> + Unpin,
-        B::Error: fmt::Display,
+        B::Error: Into<BoxError>,
     {
         let read = read(self, body, owner, limits).await;
         if let Err(error) = &read {
@@ -108,7 +110,7 @@ async fn read<B>(
 ) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
+    B::Error: Into<BoxError>,
 {
     let too_large = || BodyError::TooLarge(limits.max_bytes);
     let hint = body.size_hint();
@@ -123,7 +125,10 @@ where
         let until = rate.window_end.map_or(deadline, |end| end.min(deadline));
         match tokio::time::timeout_at(until, body.frame()).await {
             Ok(None) => return Ok(buffer.into_bytes()),
-            Ok(Some(Err(error))) => return Err(BodyError::Broken(error.to_string())),
+            Ok(Some(Err(error))) => {
+                let error: BoxError = error.into();
+                return Err(BodyError::Broken(cause(&*error)));
+            }
             Ok(Some(Ok(frame))) => {
                 let Ok(piece) = frame.into_data() else { continue };
                 if (buffer.len() + piece.len()) as u64 > limits.max_bytes {
@@ -135,6 +140,15 @@ where
             Err(_) => rate.end_window(buffer.len() as u64)?,
         }
     }
+}
+
+/// What the libraries were told: they only say themselves that they cannot read.
+fn cause(error: &(dyn StdError + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }
 
 /// Measures how fast a body comes, one window after the other.
