@@ -105,7 +105,7 @@ impl FileSource {
         if new.config.workers.is_empty() && held > 0 && !has_declared {
             return Err(format!(
                 "the settings file names no worker any more, and named {held} before: it is not used, because it may have been cut; write \
-                 `workers = []` into it if all are to go"
+                 `workers = []` at its beginning if all are to go"
             ));
         }
         Ok(new)

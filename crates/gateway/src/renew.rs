@@ -214,7 +214,7 @@ fn changed_keys(files: &mut SettledFiles, path: &Path, held: &Keys) -> Result<Op
     let new = keys::parse(&file.text).map_err(|problem| problem.to_string())?;
     if new.keys.is_empty() && !held.keys.is_empty() && !keys::declares_no_keys(&file.text) {
         return Err(format!(
-            "{}: has no key any more, and may have been cut; write `key = []` into it if all keys are to go",
+            "{}: has no key any more, and may have been cut; write `key = []` at its beginning if all keys are to go",
             path.display()
         ));
     }
@@ -233,7 +233,7 @@ fn changed_tokens(
     let new = register_tokens::parse(&file.text).map_err(|problem| problem.to_string())?;
     if new.is_empty() && !held.is_empty() && !register_tokens::declares_no_tokens(&file.text) {
         return Err(format!(
-            "{}: has no token any more, and may have been cut; write `token = []` into it if all tokens are to go",
+            "{}: has no token any more, and may have been cut; write `token = []` at its beginning if all tokens are to go",
             path.display()
         ));
     }
