@@ -493,17 +493,16 @@ fn quantiles(seen: &mut Seen) -> [f64; 4] {
     ]
 }
 
-/// The program as `cargo build --release` leaves it.
+/// The program as `scripts/dist` leaves it.
 fn built() -> Result<PathBuf, Failure> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let places = [
         target,
         Some(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))),
     ];
-    let mut places = places.into_iter().flatten().map(|folder| folder.join("release/homing"));
+    let mut places = places.into_iter().flatten().map(|folder| folder.join("dist/homing"));
     let found = places.find(|program| Path::is_file(program));
     found.ok_or_else(|| {
-        "there is no target/release/homing: build it with `cargo build --release`, or say where it is with --homing"
-            .into()
+        "there is no target/dist/homing: build it with `scripts/dist`, or name another with --homing".into()
     })
 }

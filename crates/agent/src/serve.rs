@@ -9,8 +9,8 @@ use std::time::Duration;
 use homing_config::{Config, EventSource};
 use homing_domain::{KeyHasher, RankId};
 use homing_keeper::{Fleet, FleetError, Subject};
+use homing_platform::{CredentialsError, HttpClient, HttpClientConfig, HttpServer};
 use homing_telemetry::Metrics;
-use homing_transport::http::Bounded;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -24,8 +24,6 @@ use crate::witness::{self, Witness};
 
 /// How long those who are being sent something have to take it when the agent ends.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Connections at once: each router has one for each rank that it watches, and some for lists.
-const CONNECTIONS: usize = 8192;
 
 /// Why an agent cannot start, or ended.
 #[derive(Debug, Error)]
@@ -50,12 +48,9 @@ pub enum AgentError {
         /// Why.
         error: io::Error,
     },
-    /// The server failed.
-    #[error("the server ended: {0}")]
-    Serve(io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
+    /// The certificate or the token cannot be used.
+    #[error("`agent.tls-cert`, `agent.tls-key` or `agent.token`: {0}")]
+    Credentials(#[from] CredentialsError),
 }
 
 /// An agent that listens to its engines, and whose port is open.
@@ -63,6 +58,7 @@ pub enum AgentError {
 pub struct Agent {
     service: Service,
     listener: TcpListener,
+    server: HttpServer,
     /// The witnesses; they end with the agent.
     witnesses: JoinSet<()>,
 }
@@ -81,9 +77,10 @@ impl Agent {
         };
         let fleet = Fleet::start(config, &metrics, |subject| hooks(of_subject(subject))).await?;
         let fleet = Arc::new(fleet);
-        let client = reqwest::Client::builder()
-            .connect_timeout(config.events.connect_timeout)
-            .build()?;
+        let client = HttpClient::new(HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        });
         let mut witnesses = JoinSet::new();
         for shelf in &shelves {
             let member = fleet.member(shelf.owner().rank.worker);
@@ -99,12 +96,18 @@ impl Agent {
             fleet,
             shelves: shelves.into(),
             seats: Arc::default(),
-            metrics,
+            metrics: metrics.clone(),
             heartbeat: config.agent.heartbeat,
         };
+        let (settings, renew) = (&config.agent.http, config.discovery.file_interval);
+        let server = HttpServer::new(settings, http::router(service.clone()), renew, &metrics)?;
+        if !address.ip().is_loopback() && !server.asks_for_token() {
+            tracing::warn!(%address, "other machines can read what is cached: set `agent.token`");
+        }
         Ok(Self {
             service,
             listener,
+            server,
             witnesses,
         })
     }
@@ -114,14 +117,19 @@ impl Agent {
         self.listener.local_addr()
     }
 
+    /// The same, with how it is spoken to.
+    pub fn url(&self) -> io::Result<String> {
+        Ok(format!("{}://{}", self.server.scheme(), self.address()?))
+    }
+
     /// Serves until it is asked to stop. Watches are ended then, and lists that are being sent are given a few seconds.
-    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AgentError> {
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) {
         let Self {
             service,
             listener,
+            server,
             witnesses,
         } = self;
-        let listener = Bounded::new(listener, CONNECTIONS);
         let (stopped, stopping) = tokio::sync::oneshot::channel();
         let shelves = service.shelves.clone();
         let farewell = async move {
@@ -131,19 +139,17 @@ impl Agent {
             }
             let _ = stopped.send(());
         };
-        let server = axum::serve(listener, http::router(service)).with_graceful_shutdown(farewell);
         let too_long = async {
             match stopping.await {
                 Ok(()) => tokio::time::sleep(FAREWELL).await,
                 Err(_) => std::future::pending().await,
             }
         };
-        let ended = tokio::select! {
-            ended = server => ended.map_err(AgentError::Serve),
-            () = too_long => Ok(()),
-        };
+        tokio::select! {
+            () = server.run(listener, farewell) => {}
+            () = too_long => {}
+        }
         drop(witnesses);
-        ended
     }
 }
 

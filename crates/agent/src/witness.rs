@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use homing_config::HttpUrl;
 use homing_keeper::{Fleet, Keeper};
+use homing_platform::{HttpClient, HttpClientError, StatusCode};
 use homing_wire::Dialect;
-use reqwest::{Client, StatusCode};
 
 use crate::life::{Question, StartTime, Testimony};
 use crate::shelf::{Errand, Shelf};
@@ -41,7 +41,7 @@ enum Said {
 /// Asks the engine of one rank whenever there is a question.
 pub(crate) struct Witness {
     pub(crate) shelf: Arc<Shelf>,
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     /// What is asked; `None` for engines that cannot be.
     pub(crate) url: Option<HttpUrl>,
 }
@@ -135,7 +135,7 @@ impl Witness {
         }
     }
 
-    async fn fetch(&self, url: &HttpUrl) -> reqwest::Result<Said> {
+    async fn fetch(&self, url: &HttpUrl) -> Result<Said, HttpClientError> {
         let mut response = self.client.get(url.to_string()).send().await?;
         match response.status() {
             StatusCode::OK => {}

@@ -76,6 +76,13 @@ pub static CHECKS: &[Check] = &[
         holds: |config| config.health.backoff <= config.health.backoff_most,
     },
     Check {
+        left: KnobId::HealthStallSuspectAfter,
+        rule: "must not exceed",
+        right: KnobId::HealthStallEjectAfter,
+        when: "",
+        holds: |config| config.health.stall.suspect_after <= config.health.stall.eject_after,
+    },
+    Check {
         left: KnobId::IndexRecord,
         rule: "excludes",
         right: KnobId::IndexFrom,
@@ -91,6 +98,20 @@ pub static CHECKS: &[Check] = &[
             let tls = &config.serve.security.tls;
             tls.cert.is_some() == tls.key.is_some()
         },
+    },
+    Check {
+        left: KnobId::IndexTlsCert,
+        rule: "must be given together with",
+        right: KnobId::IndexTlsKey,
+        when: "",
+        holds: |config| config.indexer.http.cert.is_some() == config.indexer.http.key.is_some(),
+    },
+    Check {
+        left: KnobId::AgentTlsCert,
+        rule: "must be given together with",
+        right: KnobId::AgentTlsKey,
+        when: "",
+        holds: |config| config.agent.http.cert.is_some() == config.agent.http.key.is_some(),
     },
     Check {
         // One more comes later.

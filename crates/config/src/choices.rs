@@ -89,6 +89,30 @@ impl Switch {
 }
 
 choice!(
+    /// What is done with fields of clients that belong to engines, such as `kv_transfer_params`.
+    EngineFields {
+        /// `refuse` with API keys, `strip` without.
+        Auto = "auto",
+        /// A request that has one is refused with 400, which names the field.
+        Refuse = "refuse",
+        /// They are removed from requests.
+        Strip = "strip",
+        /// They reach engines, and clients see them in answers. For clients that are as trusted as the router.
+        Allow = "allow",
+    }
+);
+
+choice!(
+    /// Whose cached prefixes a request with an API key can use.
+    CacheIsolation {
+        /// Those of all tenants. With a `cache_salt`, those of its own tenant with the same salt.
+        Salt = "salt",
+        /// Those of its own tenant only: each tenant has a salt of its own.
+        Tenant = "tenant",
+    }
+);
+
+choice!(
     /// When two workers serve a request.
     DisaggWhen {
         /// When that is predicted to be faster, for the request and for those it meets.

@@ -17,10 +17,11 @@ use crate::disagg::Disagg;
 use crate::discover::Discover;
 use crate::discovery::{Discovery, HealthLimits, Polling, Probing};
 use crate::mock::Mock;
+use crate::security::{HttpServer, HttpServerKnobs};
 use crate::serve::Serve;
 use crate::table::KnobId;
 use crate::values::{NONE, Values};
-use crate::worker::{WithoutSource, WorkerDefaults, WorkerSpec};
+use crate::worker::{AddressScope, WithoutSource, WorkerDefaults, WorkerSpec};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +100,8 @@ pub struct Indexer {
     pub record: Option<PathBuf>,
     /// The recording that it rebuilds its index from, if it does not listen.
     pub from: Option<PathBuf>,
+    /// Who may ask, and how.
+    pub http: HttpServer,
 }
 
 /// Logs.
@@ -169,6 +172,8 @@ pub struct Events {
     pub heartbeat: Duration,
     /// The longest message that is read, in bytes.
     pub max_message_bytes: u64,
+    /// The directory in which local sockets must be, if there is one.
+    pub socket_dir: Option<PathBuf>,
 }
 
 /// `homing agent`.
@@ -184,6 +189,10 @@ pub struct Agent {
     pub heartbeat: Duration,
     /// How often engines that are polled are polled.
     pub poll_interval: Duration,
+    /// Who may ask, and how. Its token is also what is sent to other agents.
+    pub http: HttpServer,
+    /// The certificates that vouch for other agents; `None`: those that the system trusts.
+    pub ca: Option<PathBuf>,
 }
 
 /// The view of engines that report nothing.
@@ -223,6 +232,8 @@ impl Config {
             cache_view: self.index.cache_view,
             without_source: WithoutSource::Refuse,
             copies: self.index.copies,
+            scope: AddressScope::Any,
+            socket_dir: self.events.socket_dir.clone(),
         }
     }
 
@@ -245,6 +256,16 @@ impl Config {
                 max_request_bytes: of.size(KnobId::IndexMaxRequest),
                 record: of.file(KnobId::IndexRecord),
                 from: of.file(KnobId::IndexFrom),
+                http: HttpServer::build(
+                    of,
+                    &HttpServerKnobs {
+                        connections: KnobId::IndexMaxConnections,
+                        per_client: KnobId::IndexMaxPerClient,
+                        cert: KnobId::IndexTlsCert,
+                        key: KnobId::IndexTlsKey,
+                        token: KnobId::IndexToken,
+                    },
+                ),
             },
             feed: FeedLimits::build(of),
             events: Events {
@@ -254,6 +275,7 @@ impl Config {
                 connect_timeout: of.time(KnobId::EventsConnectTimeout),
                 heartbeat: of.time(KnobId::EventsHeartbeat),
                 max_message_bytes: of.size(KnobId::EventsMaxMessage),
+                socket_dir: of.file(KnobId::EventsSocketDir),
             },
             agent: Agent {
                 listen: of.address(KnobId::AgentListen),
@@ -261,6 +283,17 @@ impl Config {
                 ring_bytes: of.size(KnobId::AgentRingBytes),
                 heartbeat: of.time(KnobId::AgentHeartbeat),
                 poll_interval: of.time(KnobId::AgentPollInterval),
+                http: HttpServer::build(
+                    of,
+                    &HttpServerKnobs {
+                        connections: KnobId::AgentMaxConnections,
+                        per_client: KnobId::AgentMaxPerClient,
+                        cert: KnobId::AgentTlsCert,
+                        key: KnobId::AgentTlsKey,
+                        token: KnobId::AgentToken,
+                    },
+                ),
+                ca: of.file(KnobId::AgentCa),
             },
             approximate: Approximate {
                 ttl: of.time(KnobId::ApproximateTtl),

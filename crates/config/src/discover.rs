@@ -19,7 +19,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::Shown;
-use crate::worker::{WorkerDefaults, WorkerProblem, WorkerSpec};
+use crate::worker::{AddressScope, WorkerDefaults, WorkerProblem, WorkerSpec};
 use crate::{Config, HttpUrl};
 
 /// The flag that names a place to look.
@@ -123,7 +123,7 @@ impl Discover {
         let options = self.options.replace(HOST, &host);
         let separator = if options.is_empty() { "" } else { "," };
         let text = format!("http://{host}:{port}{separator}{options}");
-        WorkerSpec::parse(&text, &defaults.learning())
+        WorkerSpec::parse(&text, &defaults.scoped(AddressScope::Remote))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::choices::Switch;
+use crate::networks::Networks;
 use crate::table::KnobId;
 use crate::values::Values;
 
@@ -29,6 +31,12 @@ pub struct Discovery {
     pub lease: Duration,
     /// The longest that one may hold.
     pub lease_most: Duration,
+    /// Networks that registered workers may be in; all if there are none.
+    pub register_allow: Networks,
+    /// Networks that they may not be in.
+    pub register_deny: Networks,
+    /// Registrations and removals per minute, token and address.
+    pub registrations_per_minute: u64,
 }
 
 /// How workers are asked what they are.
@@ -76,6 +84,25 @@ pub struct HealthLimits {
     pub trial_limit: Duration,
     /// The largest share of the fleet that is left out because of what became of requests.
     pub most_out: f64,
+    /// How workers that hang are found.
+    pub stall: StallLimits,
+}
+
+/// When a worker is taken for stalled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StallLimits {
+    /// Whether stalls are looked for.
+    pub detection: Switch,
+    /// The expected steps without a token before a suspicion.
+    pub step_multiple: f64,
+    /// The shortest silence before a suspicion.
+    pub suspect_after: Duration,
+    /// The shortest silence before an ejection.
+    pub eject_after: Duration,
+    /// The share of stalled workers above which none is ejected.
+    pub panic_threshold: f64,
+    /// Whether running streams leave an ejected worker.
+    pub migrate_streams: Switch,
 }
 
 impl Discovery {
@@ -91,6 +118,9 @@ impl Discovery {
             flap_window: of.time(KnobId::FlapWindow),
             lease: of.time(KnobId::Lease),
             lease_most: of.time(KnobId::LeaseMost),
+            register_allow: of.networks(KnobId::RegisterAllow),
+            register_deny: of.networks(KnobId::RegisterDeny),
+            registrations_per_minute: of.count(KnobId::RegistrationsPerMinute),
         }
     }
 }
@@ -128,6 +158,14 @@ impl HealthLimits {
             trials: of.small(KnobId::HealthTrials),
             trial_limit: of.time(KnobId::HealthTrialLimit),
             most_out: of.ratio(KnobId::HealthMostOut),
+            stall: StallLimits {
+                detection: of.switch(KnobId::HealthStallDetection),
+                step_multiple: of.ratio(KnobId::HealthStallStepMultiple),
+                suspect_after: of.time(KnobId::HealthStallSuspectAfter),
+                eject_after: of.time(KnobId::HealthStallEjectAfter),
+                panic_threshold: of.ratio(KnobId::HealthStallPanicThreshold),
+                migrate_streams: of.switch(KnobId::HealthStallMigrateStreams),
+            },
         }
     }
 }

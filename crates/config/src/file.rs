@@ -14,6 +14,20 @@ use crate::table::{KNOBS, KnobId};
 use crate::worker::FILE_KEY;
 use crate::worker::written::Written;
 
+/// How a file says that there are to be no workers: `workers = []`.
+const WORKERS_KEY: &str = "workers";
+
+/// Whether a settings file says in so many words that there are to be no workers: `workers = []` or `worker = []`.
+pub fn declares_no_workers(text: &str) -> bool {
+    [FILE_KEY, WORKERS_KEY].iter().any(|key| declares_empty(text, key))
+}
+
+/// Whether a TOML text has an empty list of this name. One that merely lacks the name may have been cut.
+pub(crate) fn declares_empty(text: &str, key: &str) -> bool {
+    let table = text.parse::<Table>();
+    table.is_ok_and(|table| table.get(key).and_then(Toml::as_array).is_some_and(Vec::is_empty))
+}
+
 /// What a file says.
 #[derive(Default)]
 pub(crate) struct Contents {
@@ -59,6 +73,8 @@ impl Reading<'_> {
             };
             match (KnobId::of_path(&path), value) {
                 (Some(id), value) => self.setting(id, value),
+                // That there are to be none: see `declares_empty`.
+                (None, Toml::Array(workers)) if path == WORKERS_KEY && workers.is_empty() => {}
                 (None, Toml::Array(workers)) if path == FILE_KEY => self.workers(workers),
                 (None, _) if path == FILE_KEY => self.problems.push(Problem::NotWorkers {
                     file: self.file.to_owned(),

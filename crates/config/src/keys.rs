@@ -8,6 +8,7 @@
 //! tenant = "acme"
 //! name = "nightly"                 # what records call it; not a secret
 //! priority = 0                     # of its requests; clients can ask for less, not for more
+//! pin = false                      # whether its requests may name workers and data-parallel ranks
 //! requests-per-minute = 600
 //! tokens-per-minute = 200000
 //!
@@ -28,7 +29,9 @@ use std::path::Path;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use toml::{Table, Value as Toml};
 
+use crate::choices::Switch;
 use crate::error::Rejected;
+use crate::file::declares_empty;
 use crate::load;
 use crate::secret::digest_of;
 use crate::words;
@@ -63,6 +66,8 @@ pub struct KeySpec {
     pub name: Option<String>,
     /// The priority of its requests, and the highest that they can ask for.
     pub priority: i32,
+    /// Whether its requests may name workers and data-parallel ranks.
+    pub pin: Switch,
     /// What it may use.
     pub quota: Quota,
 }
@@ -163,6 +168,7 @@ pub fn fresh(tenant: &str, priority: i32, quota: Quota) -> Result<Fresh, KeysPro
         tenant: tenant.to_owned(),
         name: None,
         priority,
+        pin: Switch::Off,
         quota,
     };
     Ok(Fresh { key, spec })
@@ -200,6 +206,11 @@ pub fn parse(text: &str) -> Result<Keys, KeysProblem> {
     Ok(keys)
 }
 
+/// Whether a file of keys says in so many words that there are to be none: `key = []`.
+pub fn declares_no_keys(text: &str) -> bool {
+    declares_empty(text, "key")
+}
+
 fn each<T>(tables: &[Toml], read: fn(&Table, usize) -> Result<T, KeysProblem>) -> Result<Vec<T>, KeysProblem> {
     let numbered = tables.iter().zip(1..);
     let read = |(table, number): (&Toml, usize)| read(table.as_table().ok_or(KeysProblem::Unknown)?, number);
@@ -217,7 +228,7 @@ fn once<T: Ord>(table: &'static str, all: impl Iterator<Item = T>) -> Result<(),
 }
 
 fn key(table: &Table, number: usize) -> Result<KeySpec, KeysProblem> {
-    const FIELDS: &str = "`sha256`, `tenant`, `name`, `priority`, `requests-per-minute` and `tokens-per-minute`";
+    const FIELDS: &str = "`sha256`, `tenant`, `name`, `priority`, `pin`, `requests-per-minute` and `tokens-per-minute`";
     let row = Row {
         what: "key",
         number,
@@ -233,6 +244,7 @@ fn key(table: &Table, number: usize) -> Result<KeySpec, KeysProblem> {
             .ok_or(field("key", number, "tenant", words::EXPECTED))?,
         name: row.word("name")?,
         priority: row.priority()?,
+        pin: row.switch("pin")?,
         quota: row.quota()?,
     })
 }
@@ -301,6 +313,15 @@ impl Row<'_> {
         }
     }
 
+    fn switch(&self, name: &'static str) -> Result<Switch, KeysProblem> {
+        let wrong = field(self.what, self.number, name, "true or false");
+        match self.table.get(name).map(Toml::as_bool) {
+            None | Some(Some(false)) => Ok(Switch::Off),
+            Some(Some(true)) => Ok(Switch::On),
+            Some(None) => Err(wrong),
+        }
+    }
+
     fn quota(&self) -> Result<Quota, KeysProblem> {
         Ok(Quota {
             requests: self.rate("requests-per-minute")?,
@@ -341,6 +362,9 @@ impl KeySpec {
         if self.priority != 0 {
             lines.push(format!("priority = {}", self.priority));
         }
+        if self.pin.is_on() {
+            lines.push("pin = true".to_owned());
+        }
         for (name, rate) in [
             ("requests-per-minute", self.quota.requests),
             ("tokens-per-minute", self.quota.tokens),
@@ -361,7 +385,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Digest> {
+pub(crate) fn unhex(text: &str) -> Option<Digest> {
     let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut out = [0; 32];
     for (place, byte) in out.iter_mut().enumerate() {
@@ -381,7 +405,8 @@ mod tests {
             requests: Some(60),
             tokens: None,
         };
-        let made = fresh("acme \"x\"".replace(' ', "-").as_str(), -3, quota).unwrap();
+        let mut made = fresh("acme \"x\"".replace(' ', "-").as_str(), -3, quota).unwrap();
+        made.spec.pin = Switch::On;
         let line = made.spec.to_toml();
         assert!(!line.contains(&made.key[PREFIX.len()..]));
         let read = parse(&line).unwrap();
@@ -409,6 +434,7 @@ mod tests {
             (format!("[[key]]\nsha256 = \"{digest}\""), "`tenant` must be"),
             (format!("{good}key = \"SECRET\""), "has a field that there is not"),
             (format!("{good}priority = \"SECRET\""), "`priority` must be"),
+            (format!("{good}pin = \"SECRET\""), "`pin` must be true or false"),
             (
                 format!("{good}requests-per-minute = 0"),
                 "`requests-per-minute` must be",

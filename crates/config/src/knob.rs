@@ -9,6 +9,7 @@ use std::time::Duration;
 use homing_domain::HashSeed;
 
 use crate::choices::Switch;
+use crate::networks::Networks;
 use crate::quantity;
 use crate::secret::{self, Secret};
 use crate::words;
@@ -50,6 +51,8 @@ pub enum Kind {
     AddressOr(&'static str),
     /// The path of a file, or `none`.
     File,
+    /// A list of IP networks, or `none`.
+    Networks,
     /// `public`, or a secret of up to 32 hexadecimal digits.
     Seed,
     /// A secret, the file of one, or `none`.
@@ -111,6 +114,8 @@ pub enum Value {
     AddressOr(Option<SocketAddr>),
     /// Of a [`Kind::File`].
     File(Option<PathBuf>),
+    /// Of a [`Kind::Networks`].
+    Networks(Networks),
     /// Of a [`Kind::Seed`].
     Seed(HashSeed),
     /// Of a [`Kind::Secret`].
@@ -191,6 +196,7 @@ impl Knob {
                 NO_FILE => Ok(Value::File(None)),
                 path => Ok(Value::File(Some(PathBuf::from(path)))),
             },
+            Kind::Networks => text.parse().map(Value::Networks).map_err(|_| Refusal::Malformed),
             Kind::Seed => quantity::seed(text).map(Value::Seed).ok_or(Refusal::Malformed),
             Kind::Secret => Secret::parse(text).map(Value::Secret).ok_or(Refusal::Malformed),
         }
@@ -212,6 +218,7 @@ impl Knob {
             (Value::File(path), _) => path
                 .as_ref()
                 .map_or_else(|| NO_FILE.to_owned(), |path| path.display().to_string()),
+            (Value::Networks(networks), _) => networks.to_string(),
             (Value::Ratio(ratio), _) => ratio.to_string(),
             (Value::Choice(place), _) => unreachable!("choice {place} of `{}`, which has none", self.path),
             (Value::AddressOr(None), _) => unreachable!("no address for `{}`, which has no word for that", self.path),
@@ -256,6 +263,7 @@ impl fmt::Display for Kind {
             Self::Address => f.write_str("an IP address with a port"),
             Self::AddressOr(word) => write!(f, "an IP address with a port, or `{word}`"),
             Self::File => f.write_str("a path, or `none` (a file of that name is `./none`)"),
+            Self::Networks => f.write_str("IP networks such as 10.0.0.0/8, separated by commas, or `none`"),
             Self::Seed => f.write_str("`public` or 1 to 32 hexadecimal digits"),
             Self::Secret => write!(
                 f,

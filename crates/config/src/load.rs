@@ -10,6 +10,7 @@ use crate::discover;
 use crate::error::{Problem, Rejected};
 use crate::flags::{self, FILE_FLAG, FILE_VARIABLE};
 use crate::resolve::{FileText, Inputs, Resolved, resolve};
+use crate::settle::FileVersion;
 use crate::table::KnobId;
 use crate::worker::{self, WithoutSource};
 
@@ -99,6 +100,12 @@ impl Reader {
         path.map(read_bounded).transpose()
     }
 
+    /// The same, with what the file is now.
+    pub fn versioned_text(&self) -> Result<Option<(FileText, FileVersion)>, Rejected> {
+        let path = self.path.as_deref();
+        path.map(read_versioned).transpose()
+    }
+
     /// Makes settings of everything, with `file` in place of what stands in the file.
     pub fn resolve(&self, file: Option<FileText>) -> Result<Resolved, Rejected> {
         resolve(&Inputs {
@@ -133,6 +140,20 @@ pub fn read_bounded(path: &Path) -> Result<FileText, Rejected> {
         });
     }
     read_file(path.to_path_buf())
+}
+
+/// The same, with what the file was when its reading began.
+pub fn read_versioned(path: &Path) -> Result<(FileText, FileVersion), Rejected> {
+    // A change while it is read shows in the next version.
+    let before = fs::metadata(path).map_err(|error| Rejected {
+        problems: vec![Problem::Unreadable {
+            file: path.to_path_buf(),
+            error,
+        }],
+    })?;
+    let text = read_bounded(path)?;
+    let version = FileVersion::new(before.len(), before.modified().ok(), &text.text);
+    Ok((text, version))
 }
 
 /// How many bytes such a file has, to be asked before one is read that must not be too long.

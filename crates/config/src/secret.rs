@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::error::{Problem, Rejected};
 use crate::load;
+use crate::resolve::FileText;
 
 /// The least length, in bytes: what is shorter can be guessed.
 pub const SHORTEST: usize = 16;
@@ -95,11 +96,7 @@ impl Secret {
             Self::Given(text) => return Ok(Some(text.clone())),
             Self::File(path) => path,
         };
-        let text = load::read_bounded(path)?.text;
-        let unfit = || Rejected {
-            problems: vec![Problem::NoSecret { file: path.clone() }],
-        };
-        SecretText::new(text.trim()).map(Some).ok_or_else(unfit)
+        secret_in(&load::read_bounded(path)?).map(Some)
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -118,6 +115,15 @@ impl Secret {
             Self::File(path) => format!("{FILE}{}", path.display()),
         }
     }
+}
+
+/// The secret that stands in a file. White space around it is not part of it.
+pub fn secret_in(file: &FileText) -> Result<SecretText, Rejected> {
+    SecretText::new(file.text.trim()).ok_or_else(|| Rejected {
+        problems: vec![Problem::NoSecret {
+            file: PathBuf::from(&file.name),
+        }],
+    })
 }
 
 /// SHA-256 of a text.

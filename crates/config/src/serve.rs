@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homing_domain::Tokens;
 
-use crate::choices::{AdapterMode, CheckWorkers, Switch};
+use crate::choices::{AdapterMode, CacheIsolation, CheckWorkers, EngineFields, Switch};
 use crate::security::Security;
 use crate::table::KnobId;
 use crate::values::Values;
@@ -48,8 +48,19 @@ pub struct Serve {
     pub queue: ServeQueue,
     /// What is kept and written of requests.
     pub records: Records,
+    /// What of a client reaches engines.
+    pub isolation: Isolation,
     /// Who may ask, and how.
     pub security: Security,
+}
+
+/// What of a client reaches engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// What is done with fields that belong to engines.
+    pub engine_fields: EngineFields,
+    /// Whose cached prefixes a request can use.
+    pub cache: CacheIsolation,
 }
 
 /// Bounds of bodies.
@@ -59,6 +70,12 @@ pub struct Bodies {
     pub request: u64,
     /// The longest answer that is kept whole until it is complete, in bytes. A longer one is passed on as it comes.
     pub answer: u64,
+    /// What all requests that are held may take, in bytes; `None`: a quarter of the memory.
+    pub budget_bytes: Option<u64>,
+    /// How fast a request must come, at least; 0: no limit.
+    pub min_upload_bytes_per_second: u64,
+    /// The time over which that rate is measured.
+    pub upload_window: Duration,
 }
 
 /// Bounds of times.
@@ -139,6 +156,9 @@ impl Serve {
             bodies: Bodies {
                 request: of.size(KnobId::ServeMaxRequest),
                 answer: of.size(KnobId::ServeMaxAnswer),
+                budget_bytes: Some(of.size(KnobId::ServeBodyBudget)).filter(|bytes| *bytes > 0),
+                min_upload_bytes_per_second: of.size(KnobId::ServeMinUploadRate),
+                upload_window: of.time(KnobId::ServeUploadWindow),
             },
             times: Times {
                 connect: of.time(KnobId::ServeConnectTimeout),
@@ -167,6 +187,10 @@ impl Serve {
                 log_bytes: of.size(KnobId::ServeLogBytes),
                 log_files: of.small(KnobId::ServeLogFiles),
                 engine_words: of.choice(Switch::ALL, KnobId::ServeEngineWords),
+            },
+            isolation: Isolation {
+                engine_fields: of.choice(EngineFields::ALL, KnobId::ServeEngineFields),
+                cache: of.choice(CacheIsolation::ALL, KnobId::ServeCacheIsolation),
             },
             security: Security::build(of),
         }

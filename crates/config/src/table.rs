@@ -5,8 +5,8 @@
 //! `HOMING_BLESS=1 cargo test -p homing-config`; a test fails until that is done.
 
 use crate::choices::{
-    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheView, CheckWorkers, DisaggWhen, EventFormat, HandoverFault,
-    KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
+    AdapterMethod, AdapterMode, COPIES_CHOICES, CacheIsolation, CacheView, CheckWorkers, DisaggWhen, EngineFields,
+    EventFormat, HandoverFault, KvConnector, KvLoadFailure, LogFormat, LogLevel, MockDialect, ROLE_CHOICES, Switch,
 };
 use crate::knob::{Kind, Knob, Unit};
 
@@ -88,6 +88,23 @@ knobs! {
     /// Where `homing index` listens. Whoever can reach it can read what is cached where.
     IndexListen = "index.listen", "127.0.0.1:7500", Kind::Address;
 
+    /// What must be sent to `homing index` as `Authorization: Bearer`. `/health` answers without it, in one word.
+    IndexToken = "index.token", "none", Kind::Secret;
+
+    /// The certificates, as PEM, with which `homing index` speaks TLS, its own first. They are read again when they change.
+    IndexTlsCert = "index.tls-cert", "none", Kind::File;
+
+    /// The key of that certificate, as PEM.
+    IndexTlsKey = "index.tls-key", "none", Kind::File;
+
+    /// How many connections `homing index` takes at once. At the limit an idle one is closed for a new one; if none is idle, the new one
+    /// gets 503. Limits of heads and times are those of `serve.max-header-bytes`, `serve.max-headers`, `serve.header-timeout`,
+    /// `serve.client-idle`, `serve.client-stall` and `serve.handshake-timeout`.
+    IndexMaxConnections = "index.max-connections", "4096", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    IndexMaxPerClient = "index.max-connections-per-client", "1024", Kind::Count(Unit::Number, 1..=1 << 20);
+
     /// How long a request to `homing index` may be. A longer one is refused.
     IndexMaxRequest = "index.max-request-bytes", "16MiB", Kind::Size(1 << 10..=1 << 30);
 
@@ -159,8 +176,34 @@ knobs! {
     /// How long a message of a source of events may be. A longer one is not read, and the connection is begun anew.
     EventsMaxMessage = "events.max-message-bytes", "64MiB", Kind::Size(64 << 10..=1 << 30);
 
+    /// The directory in which local sockets (`ipc:`) of events and replays must be. With `none`, those that flags or the settings file name may be
+    /// anywhere, and one that only the engine itself names is not used.
+    EventsSocketDir = "events.socket-dir", "none", Kind::File;
+
     /// Where `homing agent` listens. Whoever can reach it can read what is cached.
     AgentListen = "agent.listen", "127.0.0.1:7600", Kind::Address;
+
+    /// What must be sent to `homing agent` as `Authorization: Bearer`, and what is sent to the agents of workers (`agent=`). `/health`
+    /// answers without it. Those who ask agents read it at their start only.
+    AgentToken = "agent.token", "none", Kind::Secret;
+
+    /// The certificates, as PEM, with which `homing agent` speaks TLS, its own first. They are read again when they change.
+    AgentTlsCert = "agent.tls-cert", "none", Kind::File;
+
+    /// The key of that certificate, as PEM.
+    AgentTlsKey = "agent.tls-key", "none", Kind::File;
+
+    /// The certificates, as PEM, that vouch for agents with `https://`; `none`: those that the system trusts. It is read at the start
+    /// only.
+    AgentCa = "agent.ca", "none", Kind::File;
+
+    /// How many connections `homing agent` takes at once: a router has one for each rank that it watches, and some for lists. At the
+    /// limit an idle one is closed for a new one; if none is idle, the new one gets 503. Limits of heads and times are those of
+    /// `homing index`.
+    AgentMaxConnections = "agent.max-connections", "8192", Kind::Count(Unit::Number, 1..=1 << 20);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    AgentMaxPerClient = "agent.max-connections-per-client", "1024", Kind::Count(Unit::Number, 1..=1 << 20);
 
     /// How many batches of each rank the agent keeps for routers that ask from a position. Who asks for older ones has to
     /// take a list.
@@ -216,6 +259,20 @@ knobs! {
     /// The longest that a registration may ask for.
     LeaseMost = "discovery.lease-most", "300s", Kind::Time(100..=24 * HOUR);
 
+    /// Networks that the addresses of registered workers and of their events may be in; `none`: all that are not denied. Loopback addresses may
+    /// be registered from this machine only, unless they are listed here.
+    RegisterAllow = "discovery.register-allow", "none", Kind::Networks;
+
+    /// Networks that they may not be in. The default has link-local and multicast networks, the addresses of cloud metadata, and what
+    /// is no address of a single machine. The gateway's own listeners are always denied.
+    RegisterDeny = "discovery.register-deny",
+        "169.254.0.0/16,fe80::/10,0.0.0.0/8,::/128,224.0.0.0/4,255.255.255.255/32,ff00::/8,100.100.100.200/32,fd00:ec2::254/128",
+        Kind::Networks;
+
+    /// How many registrations, renewals and removals one token may send from one address per minute. A minute's worth may be used at once.
+    /// More get 429 with `Retry-After`. A worker renews three times per lease.
+    RegistrationsPerMinute = "discovery.registrations-per-minute", "1200", Kind::Count(Unit::Number, 1..=1 << 32);
+
     /// How often a worker is asked again what it is: models and adapters come and go.
     ProbeInterval = "probe.interval", "60s", Kind::Time(100..=24 * HOUR);
 
@@ -265,6 +322,24 @@ knobs! {
     /// perhaps not theirs.
     HealthMostOut = "health.most-out", "0.5", Kind::Ratio(0.0..=1.0);
 
+    /// Whether workers that hang are found by their silence: no token of any stream, and counters that stand still.
+    HealthStallDetection = "health.stall-detection", "on", Kind::Choice(Switch::CHOICES);
+
+    /// How many times its expected step a worker with running streams may be silent before it is suspected of a stall.
+    HealthStallStepMultiple = "health.stall-step-multiple", "5", Kind::Ratio(1.0..=1000.0);
+
+    /// No worker is suspected of a stall after a shorter silence.
+    HealthStallSuspectAfter = "health.stall-suspect-after", "150ms", Kind::Time(20..=HOUR);
+
+    /// No worker is ejected because of a stall after a shorter silence.
+    HealthStallEjectAfter = "health.stall-eject-after", "800ms", Kind::Time(50..=HOUR);
+
+    /// When a larger share of the workers for the same model looks stalled, none of them is ejected: the cause is perhaps elsewhere.
+    HealthStallPanicThreshold = "health.stall-panic-threshold", "0.5", Kind::Ratio(0.0..=1.0);
+
+    /// Whether running streams leave an ejected worker, too. Otherwise they wait until it goes on, goes down or is silent for too long.
+    HealthStallMigrateStreams = "health.stall-migrate-streams", "off", Kind::Choice(Switch::CHOICES);
+
     /// How much is logged, to standard error: what is as bad as this, and what is worse.
     LogLevel = "log.level", "info", Kind::Choice(LogLevel::CHOICES);
 
@@ -313,12 +388,23 @@ knobs! {
     /// Whether clients may come from other machines without keys: for gateways behind something that asks for them.
     ServeOpen = "serve.open", "off", Kind::Choice(Switch::CHOICES);
 
+    /// What is done with fields of clients that belong to engines: `kv_transfer_params`, `bootstrap_host`, `vllm_xargs.kv_transfer_params` and
+    /// others that name hosts, blocks and ranks. Unless `allow`, they are also removed from answers.
+    ServeEngineFields = "serve.engine-fields", "auto", Kind::Choice(EngineFields::CHOICES);
+
+    /// Whose cached prefixes a request with an API key can use. The `cache_salt` of a client is prefixed with its tenant in any case.
+    ServeCacheIsolation = "serve.cache-isolation", "salt", Kind::Choice(CacheIsolation::CHOICES);
+
     /// What operators must send as `Authorization: Bearer`. Needed unless `serve.admin` is on the loopback interface.
     ServeAdminToken = "serve.admin-token", "none", Kind::Secret;
 
     /// What workers must send as `Authorization: Bearer` to register themselves. The token of operators does as well; without either, no
     /// registration is taken.
     ServeRegisterToken = "serve.register-token", "none", Kind::Secret;
+
+    /// A file of tokens for workers that register themselves, each with the names, roles and addresses that it allows. The file is read again when
+    /// it changes. The page on security shows it. `serve.register-token` is a token for any name.
+    ServeRegisterTokens = "serve.register-tokens", "none", Kind::File;
 
     /// The certificates, as PEM, with which `homing serve` speaks TLS to clients, its own first. They are read again when they change.
     ServeTlsCert = "serve.tls-cert", "none", Kind::File;
@@ -336,6 +422,10 @@ knobs! {
     /// start only.
     ServeWorkerCa = "serve.worker-ca", "none", Kind::File;
 
+    /// The directory in which `homing serve` keeps what must survive a restart: the key that signs ids of stored responses, unless
+    /// `responses.key-file` names one. It is made if it is not there, and only its user can read it.
+    ServeStateDir = "serve.state-dir", "none", Kind::File;
+
     /// How long the head of a request may be: its first line and its headers. A longer one gets 431.
     ServeMaxHeaderBytes = "serve.max-header-bytes", "64KiB", Kind::Size(8 << 10..=1 << 20);
 
@@ -350,6 +440,22 @@ knobs! {
 
     /// How long it may take to agree upon TLS.
     ServeHandshakeTimeout = "serve.handshake-timeout", "5s", Kind::Time(100..=MINUTE);
+
+    /// How many connections operators may have at once. At the limit an idle connection is closed for a new one.
+    ServeAdminMaxConnections = "serve.admin-max-connections", "256", Kind::Count(Unit::Number, 1..=1 << 16);
+
+    /// How many of them may come from one address (of IPv6: from one network of 64 bits).
+    ServeAdminMaxPerClient = "serve.admin-max-connections-per-client", "32", Kind::Count(Unit::Number, 1..=1 << 16);
+
+    /// How many more are accepted while a limit is reached and no connection is idle. They may ask once for health or `/metrics`; anything
+    /// else gets 503.
+    ServeAdminReserved = "serve.admin-reserved-connections", "8", Kind::Count(Unit::Number, 0..=1024);
+
+    /// How long the head of a request of an operator may take to come.
+    ServeAdminHeaderTimeout = "serve.admin-header-timeout", "5s", Kind::Time(100..=HOUR);
+
+    /// How long a connection of an operator may be idle between two requests.
+    ServeAdminIdle = "serve.admin-idle", "60s", Kind::Time(100..=24 * HOUR);
 
     /// By what workers are chosen, with weights if it has some: `time`, `blocks:credit=2`. The page on policies has all of them.
     ServePolicy = "serve.policy", "time", Kind::Name;
@@ -373,6 +479,17 @@ knobs! {
 
     /// How long a request may be. A longer one is refused.
     ServeMaxRequest = "serve.max-request-bytes", "64MiB", Kind::Size(1 << 10..=1 << 30);
+
+    /// How much memory the bodies of all requests may take together, until their requests end; 0: a quarter of the memory of the machine
+    /// or of the control group, whichever is less. A client (its tenant, or its address without keys) may hold at most as much as is
+    /// still free. Beyond either a request gets 503. Also the limit of `homing index`.
+    ServeBodyBudget = "serve.body-budget-bytes", "0", Kind::Size(0..=1 << 44);
+
+    /// How fast a body must come, at least, in each `serve.upload-window`. A slower one gets 408; 0: no limit.
+    ServeMinUploadRate = "serve.min-upload-bytes-per-second", "1KiB", Kind::Size(0..=1 << 30);
+
+    /// Over how long a time the rate of a body is measured.
+    ServeUploadWindow = "serve.upload-window", "10s", Kind::Time(100..=HOUR);
 
     /// How long an answer may be that is kept until it is complete, so that its request can still be tried elsewhere. A longer
     /// one is passed on as it comes.
@@ -440,6 +557,11 @@ knobs! {
     /// Whether what an engine says when it fails is kept in decisions and logged. It can repeat parts of a prompt. Clients are told in any
     /// case.
     ServeEngineWords = "serve.engine-words", "off", Kind::Choice(Switch::CHOICES);
+
+    /// The file of keys that sign ids of stored responses (`/v1/responses`), for several gateways before the same engines. Each line is a key, as
+    /// `openssl rand -base64 32` prints one: the first signs, all verify. To rotate, put the new key second on all gateways, then first, and remove
+    /// the old one when its responses are no longer used. The file is read again when it changes. Without it, see `serve.state-dir`.
+    ResponsesKeyFile = "responses.key-file", "none", Kind::File;
 
     /// When two workers serve a request where there are prefill workers.
     DisaggWhen = "disagg.when", "predicted", Kind::Choice(DisaggWhen::CHOICES);
@@ -703,7 +825,8 @@ knobs! {
     /// A fault from the start: requests for answers get status 500.
     MockFaultFail = "mock.fault-fail", "off", Kind::Choice(Switch::CHOICES);
 
-    /// A fault from the start: requests for answers are taken and nothing comes back.
+    /// A fault from the start: the engine core stops. Requests for answers are taken and nothing comes back, streams get no more
+    /// tokens; `/health` and `/metrics` are answered.
     MockFaultStall = "mock.fault-stall", "off", Kind::Choice(Switch::CHOICES);
 
     /// A fault from the start: the connection of an answer is cut after so many tokens; 0: never.

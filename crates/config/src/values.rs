@@ -11,6 +11,7 @@ use homing_domain::HashSeed;
 
 use crate::choices::Switch;
 use crate::knob::Value;
+use crate::networks::Networks;
 use crate::secret::Secret;
 use crate::table::KnobId;
 
@@ -58,6 +59,8 @@ impl<'a> Values<'a> {
         address_or: AddressOr -> Option<SocketAddr>;
         /// A file, if there is one.
         file: File -> Option<PathBuf>;
+        /// IP networks.
+        networks: Networks -> Networks;
         /// The seed of the block hash.
         seed: Seed -> HashSeed;
         /// A secret.

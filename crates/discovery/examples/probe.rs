@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::default();
     let (to, mut notices) = mpsc::channel(16);
     let watch = WatchConfig::of(&config, Instant::now());
-    let watchers = Watchers::new(watch, to, &Arc::new(Metrics::default()))?;
+    let watchers = Watchers::new(watch, to, &Arc::new(Metrics::default()));
     let _watcher = watchers.watch(WorkerId(0), &url);
     let (mut facts, mut ping, mut loads) = (None, None, None);
     let learnt = async {

@@ -2,18 +2,16 @@
 //!
 //! **Invariant:** a question ends within its time limit, connecting and reading included, and at most so many bytes are read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use homing_config::{HttpUrl, SecretText};
+use homing_config::{AddressRules, AddressScope, HttpUrl, LoopbackUse, SecretText};
+use homing_platform::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use homing_platform::{ConnectRules, HttpClient, HttpClientConfig, HttpClientError, StatusCode};
 use homing_telemetry::Asked;
 use homing_tls::Trust;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-
-/// Idle connections are closed before engines close them: uvicorn does it after 5 s.
-const IDLE: Duration = Duration::from_secs(4);
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -77,6 +75,27 @@ pub struct Outward {
     pub trust: Option<Trust>,
     /// What is sent to them as their API key.
     pub key: Option<SecretText>,
+    /// Which addresses those may have that registered themselves.
+    pub rules: Arc<AddressRules>,
+}
+
+/// Clients for questions to engines: one for each scope that their addresses can have.
+#[derive(Clone, Debug)]
+pub struct ScopedClients {
+    any: HttpClient,
+    registered: HttpClient,
+    registered_locally: HttpClient,
+}
+
+impl ScopedClients {
+    /// The client for workers of this scope.
+    pub fn of(&self, scope: AddressScope) -> &HttpClient {
+        match scope.loopback_use() {
+            None => &self.any,
+            Some(LoopbackUse::Listed) => &self.registered,
+            Some(LoopbackUse::Allowed) => &self.registered_locally,
+        }
+    }
 }
 
 /// A secret as it is sent.
@@ -87,29 +106,41 @@ pub(crate) fn bearer(key: &SecretText) -> Option<HeaderValue> {
 }
 
 impl Outward {
-    /// A client for questions to engines. Proxies of the environment are not used: engines are near. Nobody is followed to another
-    /// address, which would be given the key.
-    pub fn client(&self) -> Result<Client, reqwest::Error> {
+    /// A client for questions to engines.
+    pub fn client(&self) -> HttpClient {
+        self.client_for(None)
+    }
+
+    /// The same for each scope that addresses of workers can have.
+    pub fn clients(&self) -> ScopedClients {
+        ScopedClients {
+            any: self.client_for(None),
+            registered: self.client_for(Some(LoopbackUse::Listed)),
+            registered_locally: self.client_for(Some(LoopbackUse::Allowed)),
+        }
+    }
+
+    fn client_for(&self, loopback: Option<LoopbackUse>) -> HttpClient {
         let mut headers = HeaderMap::new();
         if let Some(value) = self.key.as_ref().and_then(bearer) {
             headers.insert(AUTHORIZATION, value);
         }
-        let client = Client::builder()
-            .no_proxy()
-            .pool_idle_timeout(IDLE)
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none());
-        match &self.trust {
-            Some(trust) => client.use_preconfigured_tls(trust.config()).build(),
-            None => client.build(),
-        }
+        HttpClient::new(HttpClientConfig {
+            headers,
+            trust: self.trust.clone(),
+            rules: loopback.map(|loopback| ConnectRules {
+                rules: self.rules.clone(),
+                loopback,
+            }),
+            ..HttpClientConfig::default()
+        })
     }
 }
 
 /// One question: below which address, and within which limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a HttpClient,
     pub(crate) url: &'a HttpUrl,
     pub(crate) path: &'a str,
     pub(crate) timeout: Duration,
@@ -136,7 +167,7 @@ impl Question<'_> {
     }
 
     async fn read(&self, mut take: impl FnMut(&[u8])) -> Result<(), AskError> {
-        let unreached = |error: reqwest::Error| AskError::Unreached(cause(&error));
+        let unreached = |error: HttpClientError| AskError::Unreached(error.to_string());
         let url = format!("{}{}", self.url, self.path);
         let mut answer = self.client.get(url).send().await.map_err(unreached)?;
         let (path, status) = (self.path.to_owned(), answer.status());
@@ -153,13 +184,4 @@ impl Question<'_> {
         }
         Ok(())
     }
-}
-
-/// The innermost cause: the ones around it repeat the address.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

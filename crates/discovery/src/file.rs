@@ -1,14 +1,16 @@
 //! What does the settings file say now?
 //!
-//! The file is read again and again, and understood again when its text is another. Texts are compared and not times of change: a
-//! mounted file can be exchanged without a new one.
+//! The file is read again and again, and understood again when its text is another and has stood still for a while
+//! ([`homing_config::settle`]). Texts are compared as well as times of change: a mounted file can be exchanged without a new one.
 //!
-//! **Invariant:** a file that cannot be read or used changes nothing: what it said before holds, and why is said once.
+//! **Invariant:** a file that cannot be read or used changes nothing: what it said before holds, and why is said once. One that no longer
+//! names any worker cannot be used, unless it says so: `workers = []`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use homing_config::{FileText, Reader, Rejected, Resolved};
+use homing_config::file::declares_no_workers;
+use homing_config::{FileText, FileVersion, Reader, Rejected, Resolved, Settling};
 use tokio::sync::watch;
 
 use crate::source::{Absence, NobodyListens, Origin, Source, SourceKind, Tell, Telling, Told};
@@ -23,7 +25,7 @@ pub struct FileSource {
 }
 
 /// What was read of the file, for better or worse.
-type Text = Result<Option<FileText>, Rejected>;
+type Text = Result<Option<(FileText, FileVersion)>, Rejected>;
 
 impl FileSource {
     /// Watches the file of `reader`, looking every `interval`. `first` is what was read at the start. The settings themselves
@@ -49,15 +51,29 @@ impl FileSource {
         // What was read at the start may be older than the file by now.
         let mut seen = None;
         let mut trouble = String::new();
+        let mut settling = Settling::default();
+        let mut pause = self.interval;
         loop {
-            tokio::time::sleep(self.interval).await;
+            tokio::time::sleep(pause).await;
+            pause = self.interval;
             let read = match self.text().await? {
-                Ok(text) if text == seen && trouble.is_empty() => continue,
-                Ok(text) => {
+                Ok(read) => {
+                    let (text, version) = read.unzip();
+                    let unsettled = version.map(|version| settling.observe(Instant::now(), version));
+                    if let Some(unsettled) = unsettled.filter(|time| !time.is_zero()) {
+                        pause = pause.min(unsettled);
+                        continue;
+                    }
+                    if text == seen && trouble.is_empty() {
+                        continue;
+                    }
                     seen.clone_from(&text);
-                    self.reader.resolve(text)
+                    self.resolve(text)
                 }
-                Err(unreadable) => Err(unreadable),
+                Err(unreadable) => {
+                    settling.reset();
+                    Err(unreadable.to_string())
+                }
             };
             match read {
                 Ok(settings) => {
@@ -71,8 +87,7 @@ impl FileSource {
                     });
                     tell.tell(self.set()).await?;
                 }
-                Err(rejected) => {
-                    let why = rejected.to_string();
+                Err(why) => {
                     if why != trouble {
                         tell.tell(Told::Failed { why: why.clone() }).await?;
                         trouble = why;
@@ -82,11 +97,25 @@ impl FileSource {
         }
     }
 
+    /// The settings that a text makes, or why it is not used.
+    fn resolve(&self, text: Option<FileText>) -> Result<Resolved, String> {
+        let has_declared = text.as_ref().is_some_and(|file| declares_no_workers(&file.text));
+        let new = self.reader.resolve(text).map_err(|rejected| rejected.to_string())?;
+        let held = self.settings.borrow().config.workers.len();
+        if new.config.workers.is_empty() && held > 0 && !has_declared {
+            return Err(format!(
+                "the settings file names no worker any more, and named {held} before: it is not used, because it may have been cut; write \
+                 `workers = []` into it if all are to go"
+            ));
+        }
+        Ok(new)
+    }
+
     /// Reads the file where waiting for a disk holds nobody up.
     async fn text(&self) -> Result<Text, NobodyListens> {
         let reader = self.reader.clone();
         // It fails only when the runtime ends.
-        let text = tokio::task::spawn_blocking(move || reader.text()).await;
+        let text = tokio::task::spawn_blocking(move || reader.versioned_text()).await;
         text.map_err(|_| NobodyListens)
     }
 

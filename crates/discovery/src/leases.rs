@@ -21,10 +21,36 @@ pub const MAX_LEASES: usize = MAX_WORKERS;
 pub struct Lease {
     /// The worker.
     pub spec: Arc<WorkerSpec>,
+    /// Whose it is: the name of a token.
+    pub owner: Arc<str>,
     /// For how long it holds from the last word on.
     pub holds: Duration,
     /// Until when it holds.
     pub until: Time,
+}
+
+/// A registration that is asked for.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// What the worker is called.
+    pub name: String,
+    /// Whose it is to be.
+    pub owner: Arc<str>,
+    /// What happens if the name belongs to another owner.
+    pub takeover: Takeover,
+    /// The worker.
+    pub spec: Arc<WorkerSpec>,
+    /// For how long it holds from now on.
+    pub holds: Duration,
+}
+
+/// Whether a name may be taken from its owner before its lease ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// It may not.
+    Refused,
+    /// It may.
+    Allowed,
 }
 
 /// What a registration did.
@@ -49,6 +75,12 @@ pub enum LeaseProblem {
         /// The other name.
         other: String,
     },
+    /// The name belongs to another owner.
+    #[error("`{name}` was registered with another token, to which it belongs until its lease ends")]
+    OtherOwner {
+        /// The name.
+        name: String,
+    },
     /// There is no room.
     #[error("{MAX_LEASES} workers are registered, and there is no room for more")]
     Full,
@@ -62,26 +94,42 @@ pub struct Leases {
 
 impl Leases {
     /// Takes a registration, or a further word of one. A word that says the same as before costs no look at the others.
-    pub fn put(
-        &mut self,
-        now: Time,
-        name: &str,
-        spec: Arc<WorkerSpec>,
-        holds: Duration,
-    ) -> Result<(Put, Lease), LeaseProblem> {
-        let put = match self.by_name.get(name) {
-            Some(before) if before.spec == spec && before.holds == holds => Put::Renewed,
+    pub fn put(&mut self, now: Time, claim: Claim) -> Result<(Put, Lease), LeaseProblem> {
+        self.check_owner(now, &claim.name, &claim.owner, claim.takeover)?;
+        let put = match self.by_name.get(&claim.name) {
+            Some(_) if self.is_renewal(&claim) => Put::Renewed,
             Some(_) => Put::Changed,
             None if self.by_name.len() >= MAX_LEASES => return Err(LeaseProblem::Full),
             None => Put::Registered,
         };
         if put != Put::Renewed {
-            self.check_address(name, &spec)?;
+            self.check_address(&claim.name, &claim.spec)?;
         }
-        let until = now + Millis(holds.as_secs_f64() * 1e3);
-        let lease = Lease { spec, holds, until };
-        self.by_name.insert(name.to_owned(), lease.clone());
+        let lease = Lease {
+            until: now + Millis(claim.holds.as_secs_f64() * 1e3),
+            spec: claim.spec,
+            owner: claim.owner,
+            holds: claim.holds,
+        };
+        self.by_name.insert(claim.name, lease.clone());
         Ok((put, lease))
+    }
+
+    /// Whether a claim changes nothing but the time.
+    pub fn is_renewal(&self, claim: &Claim) -> bool {
+        let same = |lease: &Lease| lease.spec == claim.spec && lease.holds == claim.holds && lease.owner == claim.owner;
+        self.by_name.get(&claim.name).is_some_and(same)
+    }
+
+    /// Whether this owner may replace or remove what has this name.
+    pub fn check_owner(&self, now: Time, name: &str, owner: &str, takeover: Takeover) -> Result<(), LeaseProblem> {
+        let held = self.by_name.get(name).filter(|lease| now < lease.until);
+        match held {
+            Some(lease) if takeover == Takeover::Refused && *lease.owner != *owner => {
+                Err(LeaseProblem::OtherOwner { name: name.to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes a registration back. `None` if there is none.
@@ -150,6 +198,16 @@ mod tests {
         Arc::new(WorkerSpec::parse(text, &defaults).unwrap())
     }
 
+    fn claim(name: &str, text: &str, holds: Duration) -> Claim {
+        Claim {
+            name: name.to_owned(),
+            owner: "one".into(),
+            takeover: Takeover::Refused,
+            spec: spec(text),
+            holds,
+        }
+    }
+
     fn at(seconds: f64) -> Time {
         Time::from_millis(seconds * 1e3)
     }
@@ -159,7 +217,7 @@ mod tests {
     #[test]
     fn a_registration_holds_as_long_as_it_is_renewed() {
         let mut leases = Leases::default();
-        let mut put = |now, text| leases.put(at(now), "a", spec(text), LEASE).unwrap().0;
+        let mut put = |now, text| leases.put(at(now), claim("a", text, LEASE)).unwrap().0;
         assert_eq!(put(0.0, "http://a"), Put::Registered);
         assert_eq!(put(9.0, "http://a"), Put::Renewed);
         assert_eq!(put(10.0, "http://a,role=decode"), Put::Changed);
@@ -172,13 +230,45 @@ mod tests {
     #[test]
     fn an_address_has_one_name() {
         let mut leases = Leases::default();
-        leases.put(at(0.0), "a", spec("http://x"), LEASE).unwrap();
-        let refused = leases.put(at(1.0), "b", spec("http://x/"), LEASE).unwrap_err();
+        leases.put(at(0.0), claim("a", "http://x", LEASE)).unwrap();
+        let refused = leases.put(at(1.0), claim("b", "http://x/", LEASE)).unwrap_err();
         assert_eq!(refused.to_string(), "http://x is registered as `a`");
         leases.remove("a").unwrap();
-        let (put, _) = leases.put(at(2.0), "b", spec("http://x"), LEASE).unwrap();
+        let (put, _) = leases.put(at(2.0), claim("b", "http://x", LEASE)).unwrap();
         assert_eq!(put, Put::Registered);
         assert_eq!(leases.remove("a"), None);
+    }
+
+    #[test]
+    fn a_name_belongs_to_its_first_owner_until_its_lease_ends() {
+        let mut leases = Leases::default();
+        let by = |owner: &str, takeover, url| Claim {
+            owner: owner.into(),
+            takeover,
+            ..claim("a", url, LEASE)
+        };
+        leases.put(at(0.0), by("one", Takeover::Refused, "http://a")).unwrap();
+        let stolen = leases.put(at(9.0), by("two", Takeover::Refused, "http://b"));
+        let other = LeaseProblem::OtherOwner { name: "a".to_owned() };
+        assert_eq!(stolen, Err(other.clone()));
+        assert_eq!(
+            leases.check_owner(at(9.0), "a", "two", Takeover::Refused),
+            Err(other.clone())
+        );
+        // Not even by saying the same as the owner.
+        assert_eq!(
+            leases.put(at(9.0), by("two", Takeover::Refused, "http://a")),
+            Err(other)
+        );
+        assert_eq!(leases.get("a").unwrap().spec, spec("http://a"));
+        let (put, _) = leases.put(at(9.0), by("one", Takeover::Refused, "http://c")).unwrap();
+        assert_eq!(put, Put::Changed);
+        // An operator may, and so may anyone when the lease is over.
+        let (put, lease) = leases
+            .put(at(10.0), by("operator", Takeover::Allowed, "http://c"))
+            .unwrap();
+        assert_eq!((put, &*lease.owner), (Put::Changed, "operator"));
+        leases.put(at(20.0), by("two", Takeover::Refused, "http://c")).unwrap();
     }
 
     #[test]
@@ -186,15 +276,14 @@ mod tests {
         let mut leases = Leases::default();
         for number in 0..MAX_LEASES {
             let name = format!("w{number}");
-            leases
-                .put(at(0.0), &name, spec(&format!("http://{name}")), LEASE)
-                .unwrap();
+            let url = format!("http://{name}");
+            leases.put(at(0.0), claim(&name, &url, LEASE)).unwrap();
         }
         assert_eq!(
-            leases.put(at(0.0), "more", spec("http://more"), LEASE),
+            leases.put(at(0.0), claim("more", "http://more", LEASE)),
             Err(LeaseProblem::Full)
         );
-        let (put, _) = leases.put(at(1.0), "w7", spec("http://w7"), LEASE).unwrap();
+        let (put, _) = leases.put(at(1.0), claim("w7", "http://w7", LEASE)).unwrap();
         assert_eq!(put, Put::Renewed);
     }
 
@@ -214,8 +303,8 @@ mod tests {
                     }
                     _ => {
                         let holds = Duration::from_secs(number + 1);
-                        let worker = spec(&format!("http://{name}"));
-                        leases.put(at(now as f64), &name, worker, holds).unwrap();
+                        let url = format!("http://{name}");
+                        leases.put(at(now as f64), claim(&name, &url, holds)).unwrap();
                         model.insert(name, now + number + 1);
                     }
                 }

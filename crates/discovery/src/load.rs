@@ -13,9 +13,9 @@ use std::time::Duration;
 use homing_config::HttpUrl;
 use homing_domain::{BlockSize, Blocks, DpRank};
 use homing_load::Report;
+use homing_platform::HttpClient;
 use homing_profile::Time;
 use homing_wire::Dialect;
-use reqwest::Client;
 use serde::Deserialize;
 
 use crate::activity::{ADAPTERS, Activity};
@@ -180,7 +180,7 @@ impl Polled {
 /// Whom, when and within which limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asking<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a HttpClient,
     pub(crate) url: &'a HttpUrl,
     pub(crate) timeout: Duration,
     pub(crate) at: Time,
@@ -367,7 +367,7 @@ python_info{version="3.11"} 1.0
     #[test]
     fn sglang_answers_are_read_as_they_are_and_were() {
         let asked = |text: &str| -> Vec<Entry> { serde_json::from_str(text).unwrap() };
-        let client = Client::new();
+        let client = HttpClient::default();
         let url = HttpUrl::parse("http://a").unwrap();
         let asking = Asking {
             client: &client,

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use homing_config::{Config, EventSource, HttpUrl, Switch};
 use homing_domain::{BlockSize, Blocks, Role, Tokens};
+use homing_platform::HttpClient;
 use homing_wire::Dialect;
-use reqwest::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -120,10 +120,19 @@ pub struct NotReached {
     pub(crate) outcome: homing_telemetry::Asked,
 }
 
+/// What a worker must show before it is taken for an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineProof {
+    /// Nothing more than an answer: an operator says that it is one.
+    None,
+    /// That it serves a model, and which version it is.
+    Required,
+}
+
 /// Asks workers what they are.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    client: Client,
+    client: HttpClient,
     config: ProbeConfig,
 }
 
@@ -153,22 +162,43 @@ impl ProbeConfig {
 
 impl Probe {
     /// A probe with connections of its own.
-    pub fn new(config: ProbeConfig) -> Result<Self, reqwest::Error> {
+    pub fn new(config: ProbeConfig) -> Self {
         Self::speaking(config, &Outward::default())
     }
 
     /// The same, for workers with TLS or an API key.
-    pub fn speaking(config: ProbeConfig, outward: &Outward) -> Result<Self, reqwest::Error> {
-        Ok(Self::with_client(outward.client()?, config))
+    pub fn speaking(config: ProbeConfig, outward: &Outward) -> Self {
+        Self::with_client(outward.client(), config)
     }
 
     /// Connections are made by `client` and kept with it.
-    pub(crate) fn with_client(client: Client, config: ProbeConfig) -> Self {
+    pub(crate) fn with_client(client: HttpClient, config: ProbeConfig) -> Self {
         Self { client, config }
     }
 
     /// Asks. An error means that nobody answers, or that whoever answers is not ready: try again.
     pub async fn ask(&self, url: &HttpUrl) -> Result<Facts, NotReached> {
+        self.ask_with(url, EngineProof::None).await
+    }
+
+    /// The same; one that does not show what it must is not reached.
+    pub async fn ask_with(&self, url: &HttpUrl, proof: EngineProof) -> Result<Facts, NotReached> {
+        let facts = self.learn(url).await?;
+        let unproved = match proof {
+            EngineProof::None => None,
+            EngineProof::Required => Asked { probe: self, url }.unproved(&facts).await,
+        };
+        match unproved {
+            None => Ok(facts),
+            Some(why) => Err(NotReached {
+                url: url.to_string(),
+                outcome: homing_telemetry::Asked::Failed,
+                why: why.to_owned(),
+            }),
+        }
+    }
+
+    async fn learn(&self, url: &HttpUrl) -> Result<Facts, NotReached> {
         let mut facts = Facts::default();
         let worker = Asked { probe: self, url };
         let owner = match worker.json::<Cards>("/v1/models").await {
@@ -220,6 +250,26 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     async fn json<T: DeserializeOwned>(self, path: &str) -> Result<T, AskError> {
         self.question(path).json().await
+    }
+
+    /// What is missing until it counts as an engine.
+    async fn unproved(self, facts: &Facts) -> Option<&'static str> {
+        if facts.base_models().next().is_none() {
+            return Some("it is not taken for an engine, because /v1/models lists no model");
+        }
+        if facts.version.is_some() {
+            return None;
+        }
+        for path in ["/version", "/server_info", "/get_server_info"] {
+            if self
+                .json::<serde_json::Map<String, serde_json::Value>>(path)
+                .await
+                .is_ok()
+            {
+                return None;
+            }
+        }
+        Some("it is not taken for an engine, because neither /version nor /server_info answers with a JSON object")
     }
 
     fn question<'b>(self, path: &'b str) -> Question<'b>

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use homing_config::{HttpUrl, SecretText, WorkerSpec};
+use homing_platform::header::{AUTHORIZATION, HeaderMap};
+use homing_platform::{HttpClient, HttpClientConfig, HttpClientError, StatusCode};
 use homing_tls::Trust;
-use reqwest::header::{AUTHORIZATION, HeaderMap};
-use reqwest::{Client, StatusCode};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -50,29 +50,27 @@ pub struct Registrant {
 #[derive(Debug, Error)]
 enum NotTaken {
     #[error("{0}")]
-    Unreached(#[from] reqwest::Error),
+    Unreached(#[from] HttpClientError),
     #[error("it answers {status}: {said}")]
     Refused { status: StatusCode, said: String },
 }
 
 impl Registrant {
     /// Begins to tell. Failures are logged and tried again. Must be called within a runtime.
-    pub fn start(config: RegistrantConfig) -> Result<Self, reqwest::Error> {
+    pub fn start(config: RegistrantConfig) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mut headers = HeaderMap::new();
         if let Some(value) = config.token.as_ref().and_then(crate::ask::bearer) {
             headers.insert(AUTHORIZATION, value);
         }
-        let client = Client::builder()
-            .timeout(PATIENCE.min(config.lease))
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none());
-        let client = match &config.trust {
-            Some(trust) => client.use_preconfigured_tls(trust.config()).build()?,
-            None => client.build()?,
-        };
+        let client = HttpClient::new(HttpClientConfig {
+            headers,
+            trust: config.trust.clone(),
+            timeout: Some(PATIENCE.min(config.lease)),
+            ..HttpClientConfig::default()
+        });
         let task = tokio::spawn(tell(config, client, stopped));
-        Ok(Self { stop, task })
+        Self { stop, task }
     }
 
     /// Takes the worker off the gateway's table and ends. Waits no longer than a word may take.
@@ -83,7 +81,7 @@ impl Registrant {
     }
 }
 
-async fn tell(config: RegistrantConfig, client: Client, mut stopped: oneshot::Receiver<()>) {
+async fn tell(config: RegistrantConfig, client: HttpClient, mut stopped: oneshot::Receiver<()>) {
     let gateway = &config.gateway;
     // Names are words; the few signs among them that mean something in an address are escaped.
     let url = format!("{gateway}/admin/workers/{}", escaped(&config.name));
@@ -129,7 +127,7 @@ async fn tell(config: RegistrantConfig, client: Client, mut stopped: oneshot::Re
     }
 }
 
-async fn put(client: &Client, url: &str, body: &Value) -> Result<(), NotTaken> {
+async fn put(client: &HttpClient, url: &str, body: &Value) -> Result<(), NotTaken> {
     let answer = client.put(url).json(body).send().await?;
     let status = answer.status();
     if status.is_success() {
@@ -142,7 +140,7 @@ async fn put(client: &Client, url: &str, body: &Value) -> Result<(), NotTaken> {
     })
 }
 
-async fn take_back(client: &Client, url: &str) {
+async fn take_back(client: &HttpClient, url: &str) {
     if let Err(error) = client.delete(url).send().await {
         tracing::warn!("cannot take the registration back, which ends with its lease: {error}");
     }

@@ -13,26 +13,34 @@
 //!
 //! **Invariant:** a body is read up to [`MAX_BODY`] bytes, and what cannot be understood changes nothing.
 //!
-//! Who may register is not asked here: the routes belong on a listener that only operators and workers reach.
+//! Tokens are not looked at here: who serves the routes knows them, and puts the [`Registrar`] into each request. What its token allows,
+//! by name, role and address, is looked at here.
+//!
+//! **Invariant:** a name belongs to the token that registered it first, until its lease ends or the same token takes it back.
+//!
+//! **Invariant:** what is registered opens nothing on this machine, and has only addresses that the rules allow.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_config::worker::{WorkerKey, WorkerProblem};
-use homing_config::{Config, WorkerDefaults, WorkerSpec, quantity, words};
+use homing_config::{AddressRules, Config, WorkerDefaults, WorkerSpec, quantity, role_name, words};
+use homing_domain::Role;
 use homing_profile::Time;
 use homing_telemetry::Metrics;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::sync::Notify;
 
-use crate::leases::{Lease, LeaseProblem, Leases, Put};
+use crate::addresses::{AddressCheck, AddressProblem};
+use crate::leases::{Claim, Lease, LeaseProblem, Leases, Put, Takeover};
+use crate::registrar::{Registrar, RegistrarKind};
 use crate::source::{Absence, NobodyListens, Origin, Source, SourceKind, Tell, Telling, Told};
 
 /// The longest body of a registration, in bytes.
@@ -45,6 +53,8 @@ pub const MAX_NAME: usize = 128;
 const LEASE: &str = "lease";
 /// The key of labels.
 const LABELS: &str = "labels";
+/// How much of an error is logged.
+const MAX_LOGGED: usize = 512;
 
 /// What registrations may be.
 #[derive(Clone, Debug)]
@@ -55,6 +65,10 @@ pub struct RegistrationsConfig {
     pub longest: Duration,
     /// What holds for workers that do not say it themselves.
     pub defaults: WorkerDefaults,
+    /// Which addresses they may have.
+    pub rules: Arc<AddressRules>,
+    /// How long looking up a name may take.
+    pub lookup_timeout: Duration,
 }
 
 /// Workers that told of themselves. Copies are of the same table.
@@ -66,6 +80,7 @@ pub struct Registrations {
 #[derive(Debug)]
 struct Shared {
     config: RegistrationsConfig,
+    addresses: AddressCheck,
     /// Held for as long as a map is looked at, and never across a wait.
     leases: Mutex<Leases>,
     /// Told when a worker came, changed or went, or when the next end moved.
@@ -95,6 +110,18 @@ pub enum RegistrationProblem {
     /// It does not go with the others.
     #[error(transparent)]
     Refused(#[from] LeaseProblem),
+    /// The token is for other names.
+    #[error("the token may not register `{0}`")]
+    NameNotAllowed(String),
+    /// The token is for other roles.
+    #[error("the token may not register workers of role `{}`", role_name(*.0))]
+    RoleNotAllowed(Role),
+    /// A registered worker is at the root of its address.
+    #[error("`url` must have no path: an operator can name a worker below a path, in flags or the settings file")]
+    Path,
+    /// An address is not allowed.
+    #[error("an address is not allowed: {0}")]
+    Address(#[from] AddressProblem),
     /// Nobody has this name.
     #[error("no worker is registered as `{0}`")]
     Unknown(String),
@@ -112,6 +139,12 @@ impl RegistrationsConfig {
             lease: config.discovery.lease,
             longest: config.discovery.lease_most,
             defaults: config.worker_defaults(),
+            rules: Arc::new(AddressRules {
+                allow: config.discovery.register_allow.clone(),
+                deny: config.discovery.register_deny.clone(),
+                own_listeners: Vec::new(),
+            }),
+            lookup_timeout: config.discovery.dns_timeout,
         }
     }
 }
@@ -121,6 +154,7 @@ impl Registrations {
     pub fn new(config: RegistrationsConfig, metrics: &Arc<Metrics>) -> Self {
         Self {
             shared: Arc::new(Shared {
+                addresses: AddressCheck::new(config.rules.clone(), config.lookup_timeout),
                 config,
                 leases: Mutex::new(Leases::default()),
                 changed: Notify::new(),
@@ -130,8 +164,8 @@ impl Registrations {
         }
     }
 
-    /// `GET /admin/workers`, and `PUT`, `GET` and `DELETE` of `/admin/workers/{name}`. Whoever can reach them can add workers:
-    /// mount them where only operators and workers come.
+    /// `GET /admin/workers`, and `PUT`, `GET` and `DELETE` of `/admin/workers/{name}`. A request that changes something needs a
+    /// [`Registrar`] among its extensions; without one the answer is 500.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/admin/workers", get(list))
@@ -148,15 +182,58 @@ impl Registrations {
     }
 
     /// Takes a registration: the body of a `PUT`.
-    pub fn put(&self, name: &str, body: &[u8]) -> Result<(Put, Lease), RegistrationProblem> {
-        if !words::is_word(name) || name.len() > MAX_NAME {
-            return Err(RegistrationProblem::Name);
+    pub async fn put(
+        &self,
+        registrar: &Registrar,
+        name: &str,
+        body: &[u8],
+    ) -> Result<(Put, Lease), RegistrationProblem> {
+        let outcome = self.try_put(registrar, name, body).await;
+        let (token, peer) = (&registrar.token.name, registrar.peer);
+        let name = logged(name);
+        match &outcome {
+            Ok((Put::Registered, lease)) => {
+                tracing::info!(worker = name, token, %peer, url = %lease.spec.url, "worker registered");
+            }
+            Ok((Put::Changed, lease)) => {
+                tracing::info!(worker = name, token, %peer, url = %lease.spec.url, "worker registered with different properties");
+            }
+            Ok((Put::Renewed, _)) => tracing::debug!(worker = name, token, %peer, "registration renewed"),
+            Err(problem) => self.refuse(registrar, &name, problem),
         }
-        let (spec, holds) = self.shared.config.read(body)?;
-        let spec = Arc::new(spec);
+        outcome
+    }
+
+    async fn try_put(
+        &self,
+        registrar: &Registrar,
+        name: &str,
+        body: &[u8],
+    ) -> Result<(Put, Lease), RegistrationProblem> {
+        check_name(registrar, name)?;
+        let (spec, holds) = self.shared.config.read(registrar, body)?;
+        if !registrar.token.allows_role(spec.role) {
+            return Err(RegistrationProblem::RoleNotAllowed(spec.role));
+        }
+        let claim = Claim {
+            name: name.to_owned(),
+            owner: registrar.token.name.as_str().into(),
+            takeover: takeover(registrar),
+            spec: Arc::new(spec),
+            holds,
+        };
+        let is_renewal = {
+            let leases = self.shared.lock();
+            leases.check_owner(self.shared.now(), name, &claim.owner, claim.takeover)?;
+            leases.is_renewal(&claim)
+        };
+        // A renewal names the addresses that were judged before.
+        if !is_renewal {
+            self.shared.addresses.check(&claim.spec, &registrar.token).await?;
+        }
         let mut leases = self.shared.lock();
         let now = self.shared.now();
-        let (put, lease) = leases.put(now, name, spec, holds)?;
+        let (put, lease) = leases.put(now, claim)?;
         self.shared.metrics.discovery.held_leases.set(leases.len() as u64);
         drop(leases);
         // One that holds for longer is nobody's news: who waits for its end looks again then.
@@ -167,19 +244,62 @@ impl Registrations {
     }
 
     /// Takes a registration back.
-    pub fn remove(&self, name: &str) -> Result<Lease, RegistrationProblem> {
+    pub fn remove(&self, registrar: &Registrar, name: &str) -> Result<Lease, RegistrationProblem> {
+        let outcome = self.try_remove(registrar, name);
+        let (token, peer) = (&registrar.token.name, registrar.peer);
+        let name = logged(name);
+        match &outcome {
+            Ok(_) => tracing::info!(worker = name, token, %peer, "registration removed"),
+            Err(problem) => self.refuse(registrar, &name, problem),
+        }
+        outcome
+    }
+
+    fn try_remove(&self, registrar: &Registrar, name: &str) -> Result<Lease, RegistrationProblem> {
+        check_name(registrar, name)?;
         let mut leases = self.shared.lock();
+        let owner = registrar.token.name.as_str();
+        leases.check_owner(self.shared.now(), name, owner, takeover(registrar))?;
         let gone = leases.remove(name);
         self.shared.metrics.discovery.held_leases.set(leases.len() as u64);
         drop(leases);
         self.shared.changed.notify_one();
         gone.ok_or_else(|| RegistrationProblem::Unknown(name.to_owned()))
     }
+
+    fn refuse(&self, registrar: &Registrar, name: &str, problem: &RegistrationProblem) {
+        self.shared.metrics.discovery.refused_registrations.add(1);
+        let (token, peer) = (&registrar.token.name, registrar.peer);
+        let why = logged(&problem.to_string());
+        tracing::warn!(worker = name, token, %peer, why, "registration refused");
+    }
+}
+
+fn check_name(registrar: &Registrar, name: &str) -> Result<(), RegistrationProblem> {
+    if !words::is_word(name) || name.len() > MAX_NAME {
+        return Err(RegistrationProblem::Name);
+    }
+    if !registrar.token.allows_name(name) {
+        return Err(RegistrationProblem::NameNotAllowed(name.to_owned()));
+    }
+    Ok(())
+}
+
+fn takeover(registrar: &Registrar) -> Takeover {
+    match registrar.kind {
+        RegistrarKind::Operator => Takeover::Allowed,
+        RegistrarKind::Worker => Takeover::Refused,
+    }
+}
+
+/// What others wrote, as it is logged: on one line, and not endless.
+fn logged(text: &str) -> String {
+    text.chars().flat_map(char::escape_debug).take(MAX_LOGGED).collect()
 }
 
 impl RegistrationsConfig {
     /// The worker that a body describes, and for how long.
-    fn read(&self, body: &[u8]) -> Result<(WorkerSpec, Duration), RegistrationProblem> {
+    fn read(&self, registrar: &Registrar, body: &[u8]) -> Result<(WorkerSpec, Duration), RegistrationProblem> {
         let body: Map<String, Value> =
             serde_json::from_slice(body).map_err(|error| RegistrationProblem::Body(error.to_string()))?;
         let holds = match body.get(LEASE) {
@@ -217,7 +337,11 @@ impl RegistrationsConfig {
                 (key, value) => add(key, value)?,
             }
         }
-        let worker = WorkerSpec::parse(&text, &self.defaults.learning()).map_err(RegistrationProblem::Worker)?;
+        let defaults = self.defaults.scoped(registrar.scope());
+        let worker = WorkerSpec::parse(&text, &defaults).map_err(RegistrationProblem::Worker)?;
+        if !worker.url.path().is_empty() {
+            return Err(RegistrationProblem::Path);
+        }
         Ok((worker, holds))
     }
 
@@ -297,8 +421,13 @@ impl Source for Registered {
     }
 }
 
-async fn put(State(table): State<Registrations>, Path(name): Path<String>, body: Bytes) -> Response {
-    match table.put(&name, &body) {
+async fn put(
+    State(table): State<Registrations>,
+    Extension(registrar): Extension<Registrar>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Response {
+    match table.put(&registrar, &name, &body).await {
         Err(problem) => refused(&problem),
         Ok((put, lease)) => {
             let (status, outcome) = match put {
@@ -313,9 +442,16 @@ async fn put(State(table): State<Registrations>, Path(name): Path<String>, body:
     }
 }
 
-async fn remove(State(table): State<Registrations>, Path(name): Path<String>) -> Response {
-    match table.remove(&name) {
+async fn remove(
+    State(table): State<Registrations>,
+    Extension(registrar): Extension<Registrar>,
+    Path(name): Path<String>,
+) -> Response {
+    match table.remove(&registrar, &name) {
         Ok(lease) => Json(shown(&table, &name, &lease)).into_response(),
+        Err(problem @ RegistrationProblem::Refused(LeaseProblem::OtherOwner { .. })) => {
+            answer(StatusCode::FORBIDDEN, &problem)
+        }
         Err(problem) => refused(&problem),
     }
 }
@@ -344,6 +480,7 @@ fn shown(table: &Registrations, name: &str, lease: &Lease) -> Value {
     let left = lease.until.since(table.shared.now()).0.round() as u64;
     json!({
         "name": name,
+        "token": &*lease.owner,
         "worker": lease.spec.to_string(),
         "lease_ms": u64::try_from(lease.holds.as_millis()).unwrap_or(u64::MAX),
         "left_ms": left,
@@ -353,13 +490,23 @@ fn shown(table: &Registrations, name: &str, lease: &Lease) -> Value {
 fn refused(problem: &RegistrationProblem) -> Response {
     let status = match problem {
         RegistrationProblem::Unknown(_) => StatusCode::NOT_FOUND,
-        RegistrationProblem::Refused(LeaseProblem::SameAddress { .. }) => StatusCode::CONFLICT,
+        RegistrationProblem::Refused(LeaseProblem::SameAddress { .. } | LeaseProblem::OtherOwner { .. }) => {
+            StatusCode::CONFLICT
+        }
+        RegistrationProblem::NameNotAllowed(_)
+        | RegistrationProblem::RoleNotAllowed(_)
+        | RegistrationProblem::Address(_) => StatusCode::FORBIDDEN,
         RegistrationProblem::Refused(LeaseProblem::Full) => StatusCode::SERVICE_UNAVAILABLE,
         RegistrationProblem::Name
+        | RegistrationProblem::Path
         | RegistrationProblem::Body(_)
         | RegistrationProblem::Value(_)
         | RegistrationProblem::Lease(_)
         | RegistrationProblem::Worker(_) => StatusCode::BAD_REQUEST,
     };
+    answer(status, problem)
+}
+
+fn answer(status: StatusCode, problem: &RegistrationProblem) -> Response {
     (status, Json(json!({ "error": problem.to_string() }))).into_response()
 }

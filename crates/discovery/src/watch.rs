@@ -13,18 +13,18 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use homing_config::{Config, HttpUrl};
+use homing_config::{AddressScope, Config, HttpUrl};
 use homing_domain::WorkerId;
+use homing_platform::HttpClient;
 use homing_profile::Time;
 use homing_telemetry::{Asked, Metrics};
-use reqwest::Client;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::ask::{AskError, Outward, Question};
+use crate::ask::{AskError, Outward, Question, ScopedClients};
 use crate::health::Ping;
 use crate::load::{Asking, RankLoad, Scale, Way};
-use crate::probe::{Facts, Probe, ProbeConfig};
+use crate::probe::{EngineProof, Facts, Probe, ProbeConfig};
 
 /// Where a worker is asked how it is. What it says is not read.
 const HEALTH: &str = "/health";
@@ -94,8 +94,7 @@ pub struct Watchers {
 #[derive(Debug)]
 struct Shared {
     config: WatchConfig,
-    client: Client,
-    probe: Probe,
+    clients: ScopedClients,
     probes: Semaphore,
     loads: Semaphore,
     metrics: Arc<Metrics>,
@@ -125,35 +124,40 @@ impl WatchConfig {
 
 impl Watchers {
     /// What is learnt goes to `to`. While nobody takes it, questions wait.
-    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
+    pub fn new(config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
         Self::speaking(&Outward::default(), config, to, metrics)
     }
 
     /// The same, for workers with TLS or an API key.
-    pub fn speaking(
-        outward: &Outward,
-        config: WatchConfig,
-        to: mpsc::Sender<Notice>,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Self, reqwest::Error> {
-        let client = outward.client()?;
+    pub fn speaking(outward: &Outward, config: WatchConfig, to: mpsc::Sender<Notice>, metrics: &Arc<Metrics>) -> Self {
         let shared = Shared {
-            probe: Probe::with_client(client.clone(), config.probe.clone()),
-            client,
+            clients: outward.clients(),
             probes: Semaphore::new(PROBES),
             loads: Semaphore::new(config.at_once.min(Semaphore::MAX_PERMITS)),
             metrics: metrics.clone(),
             config,
         };
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
             to,
-        })
+        }
     }
 
     /// Begins to watch: first what it is and how it is, then how busy it is. Must be called within a runtime.
     pub fn watch(&self, worker: WorkerId, url: &HttpUrl) -> Watcher {
+        self.watch_scoped(worker, url, AddressScope::Any)
+    }
+
+    /// The same for a worker whose addresses have this scope. One that registered itself must show that it is an engine.
+    pub fn watch_scoped(&self, worker: WorkerId, url: &HttpUrl, scope: AddressScope) -> Watcher {
+        let client = self.shared.clients.of(scope).clone();
         let watching = Watching {
+            probe: Probe::with_client(client.clone(), self.shared.config.probe.clone()),
+            client,
+            proof: match scope.loopback_use() {
+                None => EngineProof::None,
+                Some(_) => EngineProof::Required,
+            },
             shared: self.shared.clone(),
             to: self.to.clone(),
             worker,
@@ -179,6 +183,10 @@ struct Over;
 
 struct Watching {
     shared: Arc<Shared>,
+    client: HttpClient,
+    probe: Probe,
+    /// What it must show before it is taken for an engine.
+    proof: EngineProof,
     to: mpsc::Sender<Notice>,
     worker: WorkerId,
     url: HttpUrl,
@@ -208,7 +216,7 @@ impl Watching {
                 let Ok(_permit) = self.shared.probes.acquire().await else {
                     return Err(Over);
                 };
-                (self.now(), self.shared.probe.ask(&self.url).await)
+                (self.now(), self.probe.ask_with(&self.url, self.proof).await)
             };
             let outcome = asked.as_ref().map_or_else(|error| error.outcome, |_| Asked::Answered);
             self.shared.metrics.discovery.asked_probes.of(outcome).add(1);
@@ -253,7 +261,7 @@ impl Watching {
         loop {
             let at = self.now();
             let question = Question {
-                client: &self.shared.client,
+                client: &self.client,
                 url: &self.url,
                 path: HEALTH,
                 timeout: config.ping_timeout,
@@ -261,8 +269,10 @@ impl Watching {
             };
             let (ping, outcome) = match question.stream(|_| ()).await {
                 Ok(()) => (Ping::Answered, Asked::Answered),
-                // It is there and has no such page: that is an answer.
-                Err(error) if error.is_unknown() => (Ping::Answered, Asked::Answered),
+                // It is there and has no such page: that is an answer of what an operator calls an engine.
+                Err(error) if error.is_unknown() && self.proof == EngineProof::None => {
+                    (Ping::Answered, Asked::Answered)
+                }
                 Err(AskError::TimedOut(_)) => (Ping::TimedOut, Asked::TimedOut),
                 Err(_) => (Ping::Failed, Asked::Failed),
             };
@@ -298,7 +308,7 @@ impl Watching {
             };
             let asked = Instant::now();
             let asking = Asking {
-                client: &self.shared.client,
+                client: &self.client,
                 url: &self.url,
                 timeout: config.load_timeout,
                 at: self.now(),

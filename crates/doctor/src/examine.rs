@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use homing_config::{Config, EventSource, Switch, WorkerDefaults, WorkerSpec};
-use homing_discovery::{Facts, Filled, NotReached, Outward, Probe, ProbeConfig};
+use homing_discovery::{Facts, Filled, NotReached, Outward, Probe, ProbeConfig, ScopedClients};
 use homing_domain::DpRank;
+use homing_platform::StatusCode;
 use homing_tokenize::{Clock, Dialect as Renders, LoadError, PromptOptions, Prompter};
 use homing_wire::Dialect;
-use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::http::Line;
 use crate::listen::{self, Listener};
@@ -59,18 +58,10 @@ impl Default for Patience {
     }
 }
 
-/// Why nothing can be looked at.
-#[derive(Debug, Error)]
-pub enum SetupError {
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-}
-
 /// Looks at engines.
 #[derive(Clone, Debug)]
 pub struct Examiner {
-    client: Client,
+    clients: ScopedClients,
     probe: Probe,
     config: Arc<Config>,
     patience: Patience,
@@ -109,18 +100,18 @@ pub fn prompter(folder: &Path, model: &str, dialect: Dialect) -> Result<Prompter
 
 impl Examiner {
     /// An examiner with connections of its own.
-    pub fn new(config: Arc<Config>, patience: Patience, outward: &Outward) -> Result<Self, SetupError> {
-        let client = outward.client()?;
+    pub fn new(config: Arc<Config>, patience: Patience, outward: &Outward) -> Self {
+        let clients = outward.clients();
         let answer = ProbeConfig {
             timeout: patience.answer,
         };
-        let probe = Probe::speaking(answer, outward)?;
-        Ok(Self {
-            client,
+        let probe = Probe::speaking(answer, outward);
+        Self {
+            clients,
             probe,
             config,
             patience,
-        })
+        }
     }
 
     /// Asks an engine what it is, and puts that together with what was said of it.
@@ -134,7 +125,7 @@ impl Examiner {
     pub async fn look(&self, examined: &Examined, depth: Depth) -> Observed {
         let Examined { spec, facts, prompter } = examined;
         let line = Line {
-            client: &self.client,
+            client: self.clients.of(spec.scope),
             url: &spec.url,
             limit: self.patience.answer,
         };
@@ -193,7 +184,7 @@ impl Examiner {
     async fn probed(&self, examined: &Examined, dp: DpRank, listener: &Listener) -> Result<Probed, String> {
         let Examined { spec, facts, .. } = examined;
         let line = Line {
-            client: &self.client,
+            client: self.clients.of(spec.scope),
             url: &spec.url,
             limit: self.patience.prompt,
         };

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use homing_config::HttpUrl;
-use reqwest::{Client, Method, StatusCode};
+use homing_platform::{HttpClient, HttpClientError, Method, StatusCode};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
 /// Asks one engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a HttpClient,
     pub(crate) url: &'a HttpUrl,
     pub(crate) limit: Duration,
 }
@@ -80,16 +80,16 @@ impl Line<'_> {
         body: Option<&Value>,
         rank: Option<u16>,
     ) -> Result<Answer, AskError> {
-        let unreached = |error: reqwest::Error| AskError::Unreached {
+        let unreached = |error: HttpClientError| AskError::Unreached {
             path,
-            why: innermost(&error),
+            why: error.to_string(),
         };
         let mut request = self.client.request(method, format!("{}{path}", self.url));
         if let Some(body) = body {
             request = request.json(body);
         }
         if let Some(rank) = rank {
-            request = request.header("x-data-parallel-rank", rank);
+            request = request.header("x-data-parallel-rank", rank.to_string());
         }
         let mut answer = request.send().await.map_err(unreached)?;
         let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
@@ -128,13 +128,4 @@ impl Answer {
             why: error.to_string(),
         })
     }
-}
-
-/// The innermost cause: the ones around it repeat the address.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

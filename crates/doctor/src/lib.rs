@@ -24,7 +24,7 @@ mod observed;
 mod prompts;
 mod report;
 
-pub use examine::{Depth, Examined, Examiner, Patience, SetupError, prompter};
+pub use examine::{Depth, Examined, Examiner, Patience, prompter};
 pub use finding::{Check, Finding, Outcome, Severity};
 pub use judge::judge;
 pub use observed::{

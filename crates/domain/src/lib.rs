@@ -5,9 +5,11 @@
 //! - [`units`]: counts that must not be mixed up ([`Tokens`], [`Blocks`], [`BlockSize`]);
 //! - [`fleet`]: who exists ([`WorkerId`], [`RankId`], [`Role`], [`Tier`], names of models and adapters);
 //! - [`event`]: what engines say about their caches ([`KvBatch`]);
-//! - [`key`]: how tokens become block keys ([`KeyHasher`]).
+//! - [`key`]: how tokens become block keys ([`KeyHasher`]);
+//! - [`excerpt`](mod@excerpt): input in messages.
 
 pub mod event;
+pub mod excerpt;
 pub mod fleet;
 pub mod key;
 mod planted;
@@ -16,6 +18,7 @@ pub mod units;
 pub use event::{
     ClearScope, Digest, KvBatch, KvChange, Label, Listed, ListedParent, Removed, Sequence, Stored, StoredBlock,
 };
+pub use excerpt::{excerpt, excerpt_to};
 pub use fleet::{AdapterName, CacheGroup, CacheSalt, DpRank, ModelName, RankId, RequestId, Role, Tier, WorkerId};
 pub use key::{AdapterHash, BlockKey, ContentHash, Extras, HashSeed, KeyHasher, Media, MediaId, Prompt, Window};
 pub use units::{BlockSize, Blocks, Tokens};

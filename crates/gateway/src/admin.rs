@@ -9,15 +9,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use homing_config::CacheView;
-use homing_discovery::State as Health;
+use homing_discovery::{StallState, State as Health};
 use homing_doctor::Severity;
-use homing_domain::{BlockSize, RankId};
+use homing_domain::{BlockSize, RankId, excerpt};
+use homing_profile::Time;
 use homing_telemetry::FoundSeverity;
 use homing_wire::Dialect;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
+use crate::progress::monitor;
 use crate::rows::{self, RankRow};
 use crate::truth::Feature;
 use crate::worker::Worker;
@@ -104,7 +106,11 @@ async fn fleet(State(gateway): State<Arc<Gateway>>) -> Json<Value> {
     let table = gateway.table.load();
     let now = gateway.clock.now();
     let rows = rows::rows(&table, now);
-    let workers: Vec<Value> = table.workers.values().map(|worker| described(worker, &rows)).collect();
+    let workers: Vec<Value> = table
+        .workers
+        .values()
+        .map(|worker| described(worker, &rows, now))
+        .collect();
     let drift: Vec<Value> = Feature::ALL
         .into_iter()
         .map(|feature| {
@@ -130,7 +136,7 @@ async fn fleet(State(gateway): State<Arc<Gateway>>) -> Json<Value> {
     }))
 }
 
-fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>) -> Value {
+fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>, now: Time) -> Value {
     let truth = worker.truth.counts();
     let (served, failed) = worker.counts();
     let standing = worker.lane.keeper.standing();
@@ -169,12 +175,8 @@ fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>) -> Value {
         "block_size": worker.spec.block_size.get(),
         "dialect": format!("{:?}", worker.spec.dialect).to_lowercase(),
         "version": worker.facts.version,
-        "health": match worker.state() {
-            Health::Up => "up",
-            Health::Suspect => "suspect",
-            Health::Down { .. } => "down",
-            Health::HalfOpen { .. } => "half_open",
-        },
+        "health": health_of(worker),
+        "stall": stall_of(worker, now),
         "draining": worker.is_draining(),
         "in_flight": worker.in_flight(),
         "served": served,
@@ -196,6 +198,29 @@ fn described(worker: &Worker, rows: &HashMap<RankId, RankRow>) -> Value {
         "remarks": worker.remarks,
         "unlearnt": unlearnt,
     })
+}
+
+/// Whether a worker serves, in a word. A worker that hangs is `stalled` until it goes on, goes down or is tried again.
+fn health_of(worker: &Worker) -> &'static str {
+    match worker.state() {
+        Health::Down { .. } => "down",
+        Health::HalfOpen { .. } => "half_open",
+        Health::Up | Health::Suspect if worker.is_stalled() => "stalled",
+        Health::Suspect => "suspect",
+        Health::Up if worker.progress.worst() != StallState::Progressing => "suspect",
+        Health::Up => "up",
+    }
+}
+
+/// Which stall a worker shows, and since when.
+fn stall_of(worker: &Worker, now: Time) -> Value {
+    let state = worker.progress.worst();
+    let (name, since) = match state {
+        StallState::Progressing => return Value::Null,
+        StallState::Suspected { since } => ("suspected", since),
+        StallState::Ejected { since, .. } => ("ejected", since),
+    };
+    json!({ "state": name, "reason": monitor::reason(state), "for_ms": now.since(since).0 as u64 })
 }
 
 /// What is wrong with what we know of a worker, in words.
@@ -240,7 +265,7 @@ async fn undrain(State(gateway): State<Arc<Gateway>>, Query(named): Query<Named>
 fn set_draining(gateway: &Gateway, name: &str, draining: bool) -> Response {
     let table = gateway.table.load();
     let Some(worker) = table.worker(name) else {
-        let message = format!("there is no worker `{name}`");
+        let message = format!("there is no worker `{}`", excerpt(name));
         return (StatusCode::NOT_FOUND, Json(json!({ "error": { "message": message } }))).into_response();
     };
     worker.set_draining(draining);

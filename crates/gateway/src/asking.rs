@@ -94,9 +94,9 @@ impl Asking {
 }
 
 async fn ask(pool: &Arc<Pool>, worker: &Arc<Worker>, asked: &HeaderMap, question: Bytes) -> Result<Bytes, String> {
-    let mut line = match pool.take(worker.id) {
+    let mut line = match pool.take(&worker.id) {
         Some(line) => line,
-        None => pool.dial(&worker.address).await.map_err(|error| error.to_string())?,
+        None => pool.connect(&worker.address).await.map_err(|error| error.to_string())?,
     };
     let mut request = Request::new(question);
     *request.method_mut() = Method::POST;

@@ -14,6 +14,7 @@ use homing_scheduler::Decision;
 
 use crate::adapters::Inside;
 use crate::lane::Lane;
+use crate::progress::ExpectedAnswer;
 
 /// A booking in somebody's hands.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Booked {
     told: u32,
     /// Keeps its adapter where it is.
     pub(crate) inside: Option<Inside>,
+    /// The answer that its worker should give, where its silence would say something.
+    pub(crate) expected: Option<ExpectedAnswer>,
     /// What it took to decide, when it was asked for.
     pub(crate) took: Deciding,
 }
@@ -58,6 +61,7 @@ impl Booked {
             first: false,
             told: 0,
             inside: None,
+            expected: None,
             took: Deciding::default(),
         }
     }

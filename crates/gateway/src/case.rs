@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homing_domain::{CacheSalt, Media, Prompt as Keyed, RequestId, Role, Tokens, WorkerId};
+use homing_domain::{CacheSalt, DpRank, Media, Prompt as Keyed, RequestId, Role, Tokens, WorkerId, excerpt};
 use homing_load::PromptWork;
 use homing_profile::{Millis, Time};
 use homing_protocol::transfer;
@@ -59,6 +59,8 @@ pub(crate) struct Case<'a> {
     pub(crate) served: &'a Served,
     /// What is in the prompt that no token tells apart, where it is known.
     pub(crate) media: &'a [Media],
+    /// The worker that stores the response which it continues.
+    pub(crate) stored_at: Option<WorkerId>,
 }
 
 /// What a request asks for.
@@ -68,7 +70,11 @@ pub(crate) fn served<'a>(table: &'a Table, ask: &Ask) -> Result<(&'a str, &'a Se
     }
     table.find(ask.model.as_deref()).ok_or_else(|| match &ask.model {
         Some(model) => {
-            let message = format!("the model `{model}` does not exist; there are {}", table.names());
+            let message = format!(
+                "the model `{}` does not exist; there are {}",
+                excerpt(model),
+                table.names()
+            );
             Refuse {
                 problem: Problem {
                     param: Some("model".to_owned()),
@@ -216,7 +222,7 @@ impl Case<'_> {
 
     fn named(&self, name: &str) -> Result<WorkerId, Refuse> {
         let worker = self.table.worker(name).map(|worker| worker.id);
-        worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))
+        worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))
     }
 
     /// What this router is asked.
@@ -270,11 +276,12 @@ impl Case<'_> {
         let named = |name: &String| self.named(name);
         let hints = self.hints;
         let pinned = hints.worker.as_ref().map(named).transpose()?;
-        let pinned = pinned.or_else(|| self.keeper());
+        let pinned = self.stored_at.or(pinned);
         Ok(Who {
             allowed: hints.allowed.iter().map(named).collect::<Result<_, _>>()?,
             tried: hints.excluded.iter().map(named).collect::<Result<_, _>>()?,
             pinned: pinned.map(|worker| Pin { worker, dp: None }),
+            dp: self.dp_rank(pinned)?,
             required: hints
                 .labels
                 .iter()
@@ -284,15 +291,33 @@ impl Case<'_> {
         })
     }
 
-    /// The worker that keeps the response which this one goes on from.
-    fn keeper(&self) -> Option<WorkerId> {
-        let keeper = self.gateway.kept.worker(self.ask.previous_response.as_deref()?)?;
-        self.table.workers.contains_key(&keeper).then_some(keeper)
+    /// The data-parallel rank that must serve it: one of the pinned worker, or of any.
+    fn dp_rank(&self, pinned: Option<WorkerId>) -> Result<Option<DpRank>, Refuse> {
+        let Some(rank) = self.hints.dp_rank else {
+            return Ok(None);
+        };
+        let has_rank = |worker: &Arc<Worker>| u32::from(worker.spec.ranks) > rank;
+        let mut candidates = self
+            .workers()
+            .filter(|worker| pinned.is_none_or(|pinned| worker.id == pinned));
+        match u16::try_from(rank) {
+            Ok(dp) if candidates.any(has_rank) => Ok(Some(DpRank(dp))),
+            _ => Err(Refuse {
+                problem: Problem::new(
+                    400,
+                    format!("no worker for this request has a data-parallel rank {rank}"),
+                )
+                .of("data_parallel_rank"),
+                retry_after: None,
+                end: RequestEnd::Wrong,
+                limit: None,
+            }),
+        }
     }
 
     /// The question with the keys of its blocks.
     fn keyed(&self, mut question: Question, lane: &Lane, known: &Known) -> Question {
-        let salt = self.ask.cache_salt.as_deref().map(CacheSalt::new);
+        let salt = self.ask.salt().map(CacheSalt::new);
         let size = lane.subject.block_size;
         let mut keys = Vec::with_capacity(known.tokens.len() / size.get() as usize);
         let prompt = Keyed {

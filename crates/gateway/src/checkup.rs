@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use homing_config::{CheckWorkers, Config};
 use homing_discovery::Outward;
-use homing_doctor::{Depth, Examined, Examiner, Outcome, Patience, SetupError, Severity, judge};
+use homing_doctor::{Depth, Examined, Examiner, Outcome, Patience, Severity, judge};
 use tokio::sync::Semaphore;
 
 use crate::tokens::Prompters;
@@ -28,13 +28,9 @@ pub(crate) struct Checkup {
 
 impl Checkup {
     /// As the settings say; `None` if nothing is to be looked at.
-    pub(crate) fn new(
-        config: &Arc<Config>,
-        prompters: Arc<Prompters>,
-        spoken: &Outward,
-    ) -> Result<Option<Self>, SetupError> {
+    pub(crate) fn new(config: &Arc<Config>, prompters: Arc<Prompters>, spoken: &Outward) -> Option<Self> {
         let depth = match config.serve.check_workers {
-            CheckWorkers::None => return Ok(None),
+            CheckWorkers::None => return None,
             CheckWorkers::Quiet => Depth::Quiet,
             CheckWorkers::Prompts => Depth::Prompts,
         };
@@ -42,12 +38,12 @@ impl Checkup {
             answer: config.probe.timeout,
             ..Patience::default()
         };
-        Ok(Some(Self {
-            examiner: Examiner::new(config.clone(), patience, spoken)?,
+        Some(Self {
+            examiner: Examiner::new(config.clone(), patience, spoken),
             depth,
             prompters,
             room: Arc::new(Semaphore::new(AT_ONCE)),
-        }))
+        })
     }
 
     /// Begins to look at a worker. Who is gone before his turn is not looked at.

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use homing_config::Rejected;
 use homing_config::keys::KeysProblem;
+use homing_config::register_tokens::RegisterTokensProblem;
 use homing_profile::ProfileError;
 use homing_scheduler::policy::PolicyError;
 use homing_tls::TlsError;
 use thiserror::Error;
 
 use crate::adapters::CatalogueError;
+use crate::response_keys::ResponseKeyError;
 use crate::steward::StewardError;
 use crate::tokens::TokenizerError;
 
@@ -104,6 +106,9 @@ pub enum StartError {
     /// The keys cannot be used.
     #[error("{0} (`serve.keys`)")]
     Keys(#[from] KeysProblem),
+    /// The tokens of workers cannot be used.
+    #[error("{0} (`serve.register-tokens`)")]
+    RegisterTokens(#[from] RegisterTokensProblem),
     /// A secret cannot be read.
     #[error("{problem} (`{knob}`)")]
     Secret {
@@ -112,10 +117,10 @@ pub enum StartError {
         /// Why.
         problem: Rejected,
     },
+    /// The keys of ids of responses cannot be used.
+    #[error("{0} (`responses.key-file`, `serve.state-dir`)")]
+    ResponseKeys(#[from] ResponseKeyError),
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
 }

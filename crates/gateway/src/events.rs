@@ -5,13 +5,16 @@
 //! Cost: where a piece is one event that is passed as it came, its bytes are not copied.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use homing_protocol::{
-    Attention, Continuation, Ear, Editor, Endpoint, Event, Passed, Seam, SoFar, Splitter, Usage, WhyNot,
+    Attention, Continuation, Ear, Editor, Endpoint, Event, Passed, Seam, SoFar, Splitter, Usage, WhyNot, response_ids,
 };
 
+use crate::stored_responses::IdSigner;
 use crate::trip::Trip;
+use crate::worker::Worker;
 
 /// The longest event of a stream.
 pub(crate) const LONGEST_EVENT: usize = 8 << 20;
@@ -30,8 +33,8 @@ pub(crate) struct Events {
     /// What it would go on from, or why it cannot.
     pub(crate) so_far: Result<SoFar, WhyNot>,
     pub(crate) usage: Option<Usage>,
-    /// What the engine keeps the answer under, once it was told.
-    pub(crate) response: Option<String>,
+    /// Where responses have ids that clients see signed.
+    id_signer: Option<IdSigner>,
     /// Tokens of workers that failed.
     pub(crate) before: u64,
     pub(crate) finished: bool,
@@ -42,7 +45,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(trip: &Trip) -> Self {
+    /// The stream of this worker.
+    pub(crate) fn new(trip: &Trip, worker: &Arc<Worker>) -> Self {
         let so_far = Continuation::possible(&trip.asked).map(|()| SoFar::new(&trip.asked, &trip.original, MOST_KEPT));
         let attention = if so_far.is_ok() {
             Attention::Words
@@ -56,7 +60,7 @@ impl Events {
             seam: None,
             so_far,
             usage: None,
-            response: None,
+            id_signer: trip.id_signer(worker),
             before: 0,
             finished: false,
             done: false,
@@ -155,13 +159,18 @@ impl Events {
         self.done |= heard.done || self.over;
         self.finished |= heard.finish.is_some();
         self.usage = heard.usage.or(self.usage);
-        if heard.response.is_some() {
-            self.response.clone_from(&heard.response);
-        }
         if let Ok(so_far) = &mut self.so_far {
             so_far.hear(&heard);
         }
-        Ok(passed)
+        Ok(self.with_signed_ids(event, passed))
+    }
+
+    /// The event with ids that the client can use. Streams that have them have nothing else that is changed.
+    fn with_signed_ids(&self, event: &Event, passed: Passed) -> Passed {
+        let Some(signer) = self.id_signer.as_ref().filter(|_| passed == Passed::Pass) else {
+            return passed;
+        };
+        response_ids::replace_in_event(event, &|id| signer.sign(id)).map_or(Passed::Pass, Passed::Replace)
     }
 }
 

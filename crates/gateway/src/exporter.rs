@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homing_config::HttpUrl;
+use homing_platform::{HttpClient, HttpClientConfig, HttpResponse};
 use homing_telemetry::Metrics;
 use homing_telemetry::trace::{Span, otlp};
-use reqwest::Client;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -50,8 +50,11 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Starts the task that sends.
-    pub(crate) fn start(config: ExporterConfig, metrics: Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let client = Client::builder().no_proxy().timeout(PATIENCE).build()?;
+    pub(crate) fn start(config: ExporterConfig, metrics: Arc<Metrics>) -> Self {
+        let client = HttpClient::new(HttpClientConfig {
+            timeout: Some(PATIENCE),
+            ..HttpClientConfig::default()
+        });
         let (queue, taken) = mpsc::channel(config.queue.max(1));
         let sender = Sender {
             client,
@@ -61,7 +64,7 @@ impl Exporter {
             complained: None,
         };
         tokio::spawn(sender.run(taken));
-        Ok(Self { queue, metrics })
+        Self { queue, metrics }
     }
 
     /// The spans of one request.
@@ -85,7 +88,7 @@ impl Exporter {
 }
 
 struct Sender {
-    client: Client,
+    client: HttpClient,
     url: String,
     service: String,
     metrics: Arc<Metrics>,
@@ -132,7 +135,7 @@ impl Sender {
             .post(&self.url)
             .header("content-type", "application/json")
             .body(body);
-        let sent = request.send().await.and_then(reqwest::Response::error_for_status);
+        let sent = request.send().await.and_then(HttpResponse::error_for_status);
         let count = spans.len() as u64;
         match sent {
             Ok(_) => self.metrics.gateway.sent_spans.add(count),
@@ -176,7 +179,7 @@ mod tests {
             service: "homing".to_owned(),
             queue: 2,
         };
-        let exporter = Exporter::start(config, metrics.clone()).unwrap();
+        let exporter = Exporter::start(config, metrics.clone());
         // The task that sends has not run yet: this one has not waited for anything.
         for _ in 0..5 {
             exporter.tell(vec![span(), span()]);

@@ -8,15 +8,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use homing_discovery::{Outcome, Pass};
-use homing_domain::Tokens;
+use homing_domain::{RankId, Tokens};
 use homing_load::End;
 use homing_protocol::Usage;
 use homing_telemetry::Prediction;
 
 use crate::booked::Booked;
 use crate::gateway::Gateway;
+use crate::progress::{Presence, RankWatch};
 use crate::truth::{Feature, Fit};
 use crate::worker::Worker;
+
+/// Whether the tokens of an answer are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedTokens {
+    Yes,
+    No,
+}
 
 /// A request at a worker.
 #[derive(Debug)]
@@ -33,12 +41,21 @@ pub(crate) struct Flight {
     feature: Feature,
     /// When tokens last came, and how many there were then.
     last: Option<(Instant, u64)>,
+    presence: Presence,
 }
 
 impl Flight {
-    pub(crate) fn new(gateway: &Arc<Gateway>, worker: Arc<Worker>, booked: Option<Booked>, pass: Pass) -> Self {
+    pub(crate) fn new(
+        gateway: &Arc<Gateway>,
+        worker: Arc<Worker>,
+        booked: Option<Booked>,
+        rank: RankId,
+        pass: Pass,
+    ) -> Self {
         worker.enter();
+        let expected = booked.as_ref().and_then(|booked| booked.expected);
         Self {
+            presence: Presence::new(worker.clone(), rank, expected, gateway.clock.now()),
             gateway: gateway.clone(),
             worker,
             told: false,
@@ -61,12 +78,11 @@ impl Flight {
         let now = Instant::now();
         match self.last {
             Some((before, count)) if generated > count => {
+                self.presence.record_token(self.gateway.clock.at(now));
                 let tokens = u32::try_from(generated - count).unwrap_or(u32::MAX);
-                self.gateway
-                    .metrics
-                    .gateway
-                    .inter_token
-                    .observe((now - before) / tokens);
+                let gap = (now - before) / tokens;
+                self.gateway.metrics.gateway.inter_token.observe(gap);
+                self.presence.observe_step(gap);
                 self.last = Some((now, generated));
             }
             Some(_) => {}
@@ -77,9 +93,33 @@ impl Flight {
         }
     }
 
+    /// Its answer begins to stream.
+    pub(crate) fn begin_stream(&mut self) {
+        self.presence.begin_stream(self.gateway.clock.now());
+    }
+
+    /// The client waits for what comes next.
+    pub(crate) fn await_token(&mut self) {
+        self.presence.await_token();
+    }
+
+    /// Something of its answer came. Of an answer whose tokens are not counted, every piece is progress.
+    pub(crate) fn receive(&mut self, tokens: CountedTokens) {
+        self.presence.receive();
+        if tokens == CountedTokens::No {
+            self.presence.record_token(self.gateway.clock.now());
+        }
+    }
+
+    /// Tells when its rank is lost.
+    pub(crate) fn watch(&self) -> Option<RankWatch> {
+        self.presence.watch()
+    }
+
     /// It was answered.
     pub(crate) fn served(mut self, usage: Option<Usage>, generated: u64) {
         self.told = true;
+        self.presence.finish(self.gateway.clock.now());
         self.tell(Outcome::Served);
         let Some(booked) = self.booked.take() else { return };
         let cached = self.judge(&booked, usage);

@@ -1,6 +1,7 @@
 //! What all requests share, and the way of each from its arrival to its answer.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -10,10 +11,10 @@ use homing_config::Config;
 use homing_disagg::Require;
 use homing_discovery::{Outcome, Pass, Room};
 use homing_domain::{KeyHasher, RequestId};
+use homing_platform::{BodyBudget, BodyOwner, ClientAddress};
 use homing_protocol::{Ask, Endpoint, Family, Form, Hints, Limits, Plan, Switch};
 use homing_router::Question;
 use homing_telemetry::{Asker, Metrics, RequestEnd};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
@@ -21,14 +22,14 @@ use serde_json::json;
 
 use crate::account::{Account, Ending};
 use crate::asking::Asking;
+use crate::bodies;
 use crate::budget::Budget;
 use crate::case::{self, Arrived, Case};
 use crate::clock::Clock;
 use crate::exporter::Exporter;
 use crate::handing;
-use crate::head::Fault;
 use crate::headers;
-use crate::kept::{self, Kept};
+use crate::isolation;
 use crate::keyring::{Key, Keyring, Tab, Who};
 use crate::lane::Lane;
 use crate::log::RequestLog;
@@ -39,14 +40,17 @@ use crate::reading::heard_of;
 use crate::record::{Record, Records};
 use crate::refusal::Refuse;
 use crate::relay::{Relay, Reply};
+use crate::response_id::ResponseIdKeys;
 use crate::said::{Answered, json_answer, name, plain, receipts, refused};
 use crate::sending::{Answer, Arriving, Laid, Sending};
 use crate::spans::Traced;
+use crate::stored_responses::ResponseQuery;
 use crate::table::Table;
 use crate::tokens::Prompters;
 use crate::trip::{NoAnswer, Trip};
 use crate::truth::Drift;
 use crate::worker::Worker;
+use homing_platform::head::Fault;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -59,13 +63,16 @@ pub(crate) struct Gateway {
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) prompters: Arc<Prompters>,
     pub(crate) asking: Asking,
-    pub(crate) kept: Kept,
+    /// The keys of ids of stored responses.
+    pub(crate) response_ids: Arc<ArcSwap<ResponseIdKeys>>,
     pub(crate) records: Records,
     pub(crate) drift: Drift,
     pub(crate) log: Option<RequestLog>,
     /// Where spans go, if there are traces.
     pub(crate) exporter: Option<Exporter>,
     pub(crate) budget: Budget,
+    /// Memory for the bodies of requests.
+    pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) ending: AtomicBool,
     pub(crate) ring: Arc<Keyring>,
     pub(crate) outward: Outward,
@@ -98,8 +105,13 @@ impl Gateway {
         })
     }
 
-    /// The answer to one request. Every request gets one.
-    pub(crate) async fn answer(self: &Arc<Self>, pool: &Arc<Pool>, request: Request<Incoming>) -> Answered {
+    /// The answer to one request, without the id that its client gave it.
+    pub(crate) async fn answer_request(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut request: Request<Incoming>,
+        client: IpAddr,
+    ) -> Answered {
         let path = request.uri().path();
         if request.method() == hyper::Method::GET {
             match path {
@@ -107,6 +119,8 @@ impl Gateway {
                 "/ready" | "/health/ready" => {
                     return match self.not_ready() {
                         None => plain(StatusCode::OK, "ready\n"),
+                        // Who has no key is not told how many workers there are.
+                        Some(_) if self.ring.is_asked() => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
                         Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
                     };
                 }
@@ -130,8 +144,11 @@ impl Gateway {
                 return models::one(&self.table.load(), name, handing::require(&self.config.load().disagg));
             }
         }
-        if let Some(response) = kept::asked(request.method(), path) {
-            let answered = self.kept(pool, request, &response, &id, key.as_deref()).await;
+        if let Some(query) = ResponseQuery::of(request.method(), path) {
+            request.extensions_mut().insert(ClientAddress(client));
+            let answered = self
+                .ask_about_response(pool, request, &query, &id, key.as_deref())
+                .await;
             return answered.unwrap_or_else(|refuse| self.refuse(&refuse, Family::OpenAi, &id));
         }
         let endpoint = match endpoint {
@@ -142,8 +159,9 @@ impl Gateway {
             }
         };
         self.budget.earn();
-        let answered = match self.read(request, endpoint, &id, key).await {
-            Ok(arrived) => self.serve(pool, arrived).await,
+        let owner = bodies::owner(key.as_deref(), client);
+        let answered = match self.read(request, endpoint, &id, key, &owner).await {
+            Ok(arrived) => self.serve(pool, arrived, owner).await,
             Err(refuse) => Err(refuse),
         };
         answered.unwrap_or_else(|refuse| self.refuse(&refuse, endpoint.family(), &id))
@@ -178,29 +196,14 @@ impl Gateway {
         endpoint: Endpoint,
         id: &RequestId,
         key: Option<Arc<Key>>,
+        owner: &BodyOwner,
     ) -> Result<Arrived, Refuse> {
         let (mut head, body) = request.into_parts();
         self.outward.prepare(&mut head.headers, ClientKey::of(key.as_deref()));
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str())
-            .to_owned();
-        let config = self.config.load();
-        let limits = &config.serve;
-        let most = usize::try_from(limits.bodies.request).unwrap_or(usize::MAX);
-        let all = tokio::time::timeout(limits.times.request, Limited::new(body, most).collect()).await;
-        let body = match all {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return Err(Refuse::wrong(413, format!("the request has more than {most} bytes")));
-            }
-            Ok(Err(error)) => return Err(Refuse::wrong(400, format!("the request cannot be read: {error}"))),
-            Err(_) => {
-                let why = format!("the request was not complete after {:?}", limits.times.request);
-                return Err(Refuse::wrong(408, why));
-            }
-        };
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = Endpoint::target(target).into_owned();
+        let limits = bodies::limits(&self.config.load().serve);
+        let body = self.bodies.read(body, owner.clone(), &limits).await?;
         Ok(Arrived {
             began: Instant::now(),
             id: id.clone(),
@@ -213,7 +216,7 @@ impl Gateway {
     }
 
     /// What a request asks, and what its client wants besides.
-    fn understand(&self, arrived: &Arrived) -> Result<(Ask, Hints), Refuse> {
+    fn understand(&self, arrived: &mut Arrived) -> Result<(Ask, Hints), Refuse> {
         let limits = Limits {
             bytes: arrived.body.len().max(1),
             ..Limits::default()
@@ -236,15 +239,23 @@ impl Gateway {
         if let Some(key) = &arrived.key {
             key.overrule(&mut hints);
         }
-        if let Some(previous) = &ask.previous_response {
-            self.may_see(previous, arrived.key.as_deref())?;
-        }
+        isolation::check_pin(&hints, arrived.key.as_deref())?;
+        self.isolate(arrived, &mut ask, &hints)?;
         Ok((ask, hints))
     }
 
-    async fn serve(self: &Arc<Self>, pool: &Arc<Pool>, arrived: Arrived) -> Result<Answered, Refuse> {
+    async fn serve(
+        self: &Arc<Self>,
+        pool: &Arc<Pool>,
+        mut arrived: Arrived,
+        owner: BodyOwner,
+    ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
-        let (ask, hints) = self.understand(&arrived)?;
+        let came = arrived.body.clone();
+        let (ask, hints) = self.understand(&mut arrived)?;
+        arrived.body = bodies::held(&self.bodies, owner.clone(), &came, arrived.body)?;
+        drop(came);
+        let continued = self.continued_response(&table, &ask, arrived.key.as_deref())?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
@@ -255,6 +266,7 @@ impl Gateway {
             model,
             served,
             media: &[],
+            stored_at: continued.as_ref().map(|response| response.worker),
         };
         let known = case.tokens(pool).await;
         let tokenized = Instant::now();
@@ -268,15 +280,17 @@ impl Gateway {
         let entry = case.entry(&lane, &question, tab);
         let account = Account::open(self, record.clone(), entry, arrived.began);
         let (wanted, feature) = (case.wanted(), case.feature());
-        let plan = Plan::new(&ask, wanted);
+        let mut plan = Plan::new(&ask, wanted);
+        plan.previous_response = continued.map(|response| response.engine_id);
         let ask = Arc::new(ask);
         let counted = known.counted();
         let sent = match arrived.endpoint.form() {
-            Form::Json => plan.body(&ask, &arrived.body),
+            Form::Json => bodies::held(&self.bodies, owner, &arrived.body, plan.body(&ask, &arrived.body))?,
             Form::Multipart => arrived.body.clone(),
         };
         let id = arrived.id.as_str();
         let adapter = question.adapter.clone();
+        let owner = Self::owner(arrived.key.as_deref());
         let trip = Box::new(Trip {
             way: Sending {
                 gateway: self.clone(),
@@ -295,6 +309,7 @@ impl Gateway {
                 laid: Laid::ToIt,
             },
             asked: ask,
+            owner,
             original: arrived.body,
             plan,
             lane,
@@ -337,7 +352,7 @@ impl Gateway {
             }
             Err(NoAnswer::Said(head, body)) => {
                 close(account, RequestEnd::Failed, head.status.as_u16());
-                let mut response = Response::new(Reply::whole(body));
+                let mut response = Response::new(Reply::whole(self.filtered(&head.headers, body)));
                 *response.status_mut() = head.status;
                 *response.headers_mut() = headers::to_client(&head.headers);
                 name(response.headers_mut(), &record);
@@ -428,13 +443,12 @@ fn reply(trip: Box<Trip>, mut account: Account, answer: Answer) -> Reply {
         return Reply::Whole(None);
     };
     let heard = head.status.is_success().then(|| heard_of(&trip.way.ask, &body));
-    let usage = heard.as_ref().and_then(|heard| heard.usage);
-    if let Some(response) = heard.and_then(|heard| heard.response) {
-        trip.way.gateway.keeps(&response, flight.worker.id, &trip.way.record);
-    }
+    let usage = heard.and_then(|heard| heard.usage);
+    let body = trip.body_for_client(&flight.worker, &head, body);
     account.first_token();
     let output = usage.map_or(0, |usage| usage.completion);
     flight.served(usage, output);
+    let body = trip.way.gateway.filtered(&head.headers, body);
     let end = if head.status.is_client_error() {
         RequestEnd::Wrong
     } else {

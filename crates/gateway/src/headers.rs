@@ -1,10 +1,11 @@
-//! Which headers go through? All but those that belong to one connection, and our own.
+//! Headers that pass between clients and engines: those of two lists, and no others.
+//!
+//! What a client sends beyond them means something to this connection, to us, to a browser or to an engine's inside, and what an engine
+//! sends beyond them tells of the engine.
 
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-/// How our own headers begin.
-pub(crate) const OURS: &str = "x-homing-";
 /// Under which name a request is known in receipts and logs.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-homing-request-id");
 /// The worker that answered.
@@ -23,22 +24,35 @@ pub(crate) const RANK: HeaderName = HeaderName::from_static("x-data-parallel-ran
 /// The trace that a request belongs to.
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static(homing_telemetry::trace::TRACEPARENT);
 
-/// Whether a header belongs to one connection and not to what is sent over it.
-fn is_of_the_connection(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-    )
-}
+/// Headers of requests that engines get. Keys are among them only where the client's key is for the engine
+/// ([`crate::outward::Outward`]).
+const TO_WORKER: [&str; 10] = [
+    "accept",
+    "accept-language",
+    "anthropic-beta",
+    "anthropic-version",
+    "authorization",
+    "content-type",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-api-key",
+];
 
+/// Headers of answers that clients get.
+const TO_CLIENT: [&str; 8] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "retry-after",
+    "www-authenticate",
+    "x-accel-buffering",
+];
+
+/// How headers of answers begin that tell a client its limits.
+const LIMITS_TO_CLIENT: [&str; 3] = ["anthropic-ratelimit-", "ratelimit", "x-ratelimit-"];
 /// Whether a `Connection` header names this one.
 fn is_named(connection: &HeaderMap, name: &HeaderName) -> bool {
     let mut lists = connection.get_all(header::CONNECTION).iter();
@@ -50,41 +64,39 @@ fn is_named(connection: &HeaderMap, name: &HeaderName) -> bool {
     })
 }
 
-/// What goes on of the headers of a message.
-fn passed(headers: &HeaderMap, also_not: &[HeaderName]) -> HeaderMap {
-    let mut kept = HeaderMap::with_capacity(headers.len() + 4);
-    let named = headers.contains_key(header::CONNECTION);
+/// The headers of a message that pass. One that `Connection` names belongs to the connection.
+fn passed(headers: &HeaderMap, is_listed: impl Fn(&str) -> bool) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(TO_WORKER.len() + 4);
+    let has_named = headers.contains_key(header::CONNECTION);
     for (name, value) in headers {
-        let stays = is_of_the_connection(name)
-            || name.as_str().starts_with(OURS)
-            || also_not.contains(name)
-            || named && is_named(headers, name);
-        if !stays {
-            kept.append(name.clone(), value.clone());
+        if is_listed(name.as_str()) && !(has_named && is_named(headers, name)) {
+            passed.append(name.clone(), value.clone());
         }
     }
-    kept
+    passed
 }
 
-/// The headers of a request for a worker. Lengths are set by who sends it, and answers that must be read are not compressed.
+/// The headers of a request for a worker. The id is ours: those of two clients may be the same. Lengths are set by who sends it, and
+/// answers that must be read are not compressed.
 pub(crate) fn to_worker(headers: &HeaderMap, host: &HeaderValue, id: &HeaderValue) -> HeaderMap {
-    let also_not = [
-        header::HOST,
-        header::CONTENT_LENGTH,
-        header::EXPECT,
-        header::ACCEPT_ENCODING,
-    ];
-    let mut kept = passed(headers, &also_not);
-    kept.insert(header::HOST, host.clone());
-    if !kept.contains_key(ENGINE_ID) {
-        kept.insert(ENGINE_ID, id.clone());
+    let mut sent = passed(headers, |name| TO_WORKER.contains(&name));
+    // How a body is written is said once.
+    if let Some(kind) = headers
+        .get(header::CONTENT_TYPE)
+        .filter(|_| sent.contains_key(header::CONTENT_TYPE))
+    {
+        sent.insert(header::CONTENT_TYPE, kind.clone());
     }
-    kept
+    sent.insert(header::HOST, host.clone());
+    sent.insert(ENGINE_ID, id.clone());
+    sent
 }
 
 /// The headers of an answer for a client.
 pub(crate) fn to_client(headers: &HeaderMap) -> HeaderMap {
-    passed(headers, &[header::CONTENT_LENGTH, header::DATE])
+    passed(headers, |name| {
+        TO_CLIENT.contains(&name) || LIMITS_TO_CLIENT.iter().any(|beginning| name.starts_with(beginning))
+    })
 }
 
 #[cfg(test)]
@@ -100,13 +112,26 @@ mod tests {
     }
 
     #[test]
-    fn unknown_headers_arrive_and_those_of_the_connection_do_not() {
+    fn engines_get_headers_of_the_list_and_our_id() {
         let asked = map(&[
             ("authorization", "Bearer k"),
-            ("x-custom", "1"),
-            ("connection", "keep-alive, X-Private"),
+            ("content-type", "application/json"),
+            ("content-type", "text/plain"),
+            ("user-agent", "curl"),
+            ("accept", "*/*"),
+            ("traceparent", "00-1-2-01"),
+            ("tracestate", "a=b"),
+            ("anthropic-version", "2023-06-01"),
+            ("connection", "keep-alive, X-Private, tracestate"),
             ("x-private", "2"),
+            ("x-custom", "1"),
+            ("cookie", "session=1"),
+            ("x-request-id", "mine"),
+            ("x-data-parallel-rank", "3"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("endpoint-load-metrics-format", "json"),
             ("transfer-encoding", "chunked"),
+            ("accept-encoding", "gzip"),
             ("x-homing-session", "s"),
             ("host", "gateway"),
             ("content-length", "9"),
@@ -115,7 +140,11 @@ mod tests {
         let sent = to_worker(&asked, &HeaderValue::from_static("w:1"), &id);
         let expected = map(&[
             ("authorization", "Bearer k"),
-            ("x-custom", "1"),
+            ("content-type", "application/json"),
+            ("user-agent", "curl"),
+            ("accept", "*/*"),
+            ("traceparent", "00-1-2-01"),
+            ("anthropic-version", "2023-06-01"),
             ("host", "w:1"),
             ("x-request-id", "abc"),
         ]);
@@ -123,13 +152,30 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_names_its_request_is_followed() {
-        let asked = map(&[("x-request-id", "mine")]);
-        let sent = to_worker(
-            &asked,
-            &HeaderValue::from_static("w"),
-            &HeaderValue::from_static("ours"),
-        );
-        assert_eq!(sent[ENGINE_ID], "mine");
+    fn clients_get_headers_of_the_list() {
+        let answered = map(&[
+            ("content-type", "text/event-stream"),
+            ("cache-control", "no-cache"),
+            ("retry-after", "2"),
+            ("x-ratelimit-remaining-requests", "5"),
+            ("server", "uvicorn"),
+            ("set-cookie", "a=b"),
+            ("x-engine-id", "engine-7"),
+            ("x-data-parallel-rank", "1"),
+            ("x-request-id", "of-the-engine"),
+            ("location", "http://10.0.0.7:8000/v1/completions"),
+            ("endpoint-load-metrics", "cpu=1"),
+            ("x-homing-served-by", "fake"),
+            ("access-control-allow-origin", "*"),
+            ("content-length", "9"),
+            ("date", "now"),
+        ]);
+        let expected = map(&[
+            ("content-type", "text/event-stream"),
+            ("cache-control", "no-cache"),
+            ("retry-after", "2"),
+            ("x-ratelimit-remaining-requests", "5"),
+        ]);
+        assert_eq!(to_client(&answered), expected);
     }
 }

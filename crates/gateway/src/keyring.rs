@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use homing_config::Switch;
 use homing_config::keys::{self, Digest, Keys, Quota};
+use homing_platform::server::bearer;
 use homing_protocol::{Hints, Problem, Usage};
 use homing_telemetry::{Quota as Limit, RequestEnd};
 use hyper::HeaderMap;
@@ -25,8 +27,6 @@ use crate::refusal::Refuse;
 
 /// Where Anthropic's clients send their key.
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// How a key stands in `Authorization`.
-const BEARER: &[u8] = b"bearer ";
 
 /// The keys; none, if nobody is asked for one.
 #[derive(Debug, Default)]
@@ -47,6 +47,7 @@ pub(crate) struct Key {
     digest: Digest,
     pub(crate) tenant: Arc<str>,
     priority: i32,
+    pin: Switch,
     own: Arc<Allowance>,
     of_tenant: Option<Arc<Allowance>>,
 }
@@ -87,6 +88,7 @@ impl Keyring {
                 digest: spec.digest,
                 tenant: spec.tenant.as_str().into(),
                 priority: spec.priority,
+                pin: spec.pin,
                 own: same(held.map(|held| &held.own), spec.quota),
                 of_tenant: tenants.get(&spec.tenant).cloned(),
             };
@@ -137,12 +139,6 @@ pub(crate) fn said(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(X_API_KEY).map(HeaderValue::as_bytes)
 }
 
-/// The secret of an `Authorization` header, if it is of the kind that we understand.
-pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, secret) = value.split_at_checked(BEARER.len())?;
-    scheme.eq_ignore_ascii_case(BEARER).then_some(secret.trim_ascii())
-}
-
 impl Key {
     /// Begins a request, if there is one left. Who has used all tokens is refused as well, before anything is done for him.
     pub(crate) fn begin(&self, now: Instant) -> Result<(), Refuse> {
@@ -189,6 +185,11 @@ impl Key {
             end: RequestEnd::Refused,
             limit: Some(of),
         }
+    }
+
+    /// Whether requests with it may name workers and ranks.
+    pub(crate) fn may_pin(&self) -> bool {
+        self.pin.is_on()
     }
 
     /// What a client says of itself is put right: its tenant is the key's, and its priority at most the key's.
@@ -245,6 +246,7 @@ mod tests {
             tenant: tenant.to_owned(),
             name: None,
             priority: 3,
+            pin: Switch::Off,
             quota,
         }
     }

@@ -14,15 +14,14 @@ use homing_telemetry::Metrics;
 use tokio::task::JoinHandle;
 
 use crate::advice::{self, Advice};
-use crate::door::Door;
 use crate::error::StartError;
 use crate::gateway::Gateway;
 use crate::operators::Operators;
 use crate::pool::Pool;
 use crate::renew::Renewal;
+use homing_platform::WhenFull;
+use homing_platform::door::Door;
 
-/// Connections of operators at once.
-const ADMIN_CONNECTIONS: usize = 256;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
@@ -90,10 +89,25 @@ impl Doors {
         let switch = |is: bool| if is { Switch::On } else { Switch::Off };
         Self {
             with_tls: (switch(identity.is_some()), switch(of_operators.is_some())),
-            clients: Door::new(serve.max_connections as usize, security.door.clone(), identity, metrics),
-            operators: Door::new(ADMIN_CONNECTIONS, security.door.clone(), of_operators.clone(), metrics),
+            clients: Door::new(
+                serve.max_connections as usize,
+                WhenFull::Refuse,
+                security.door.clone(),
+                identity,
+                metrics,
+            ),
+            operators: Door::new(
+                security.admin.connections as usize,
+                WhenFull::MakeRoom {
+                    reserved: security.admin.reserved as usize,
+                },
+                security.admin.door.clone(),
+                of_operators.clone(),
+                metrics,
+            ),
             proxies: Door::new(
                 serve.max_connections as usize,
+                WhenFull::Refuse,
                 security.door.clone(),
                 of_operators,
                 metrics,

@@ -1,6 +1,7 @@
 //! Which models are there? All that some worker serves, adapters included.
 
 use homing_disagg::Require;
+use homing_domain::excerpt;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ pub(crate) fn one(table: &Table, name: &str, require: Require) -> Answered {
     if let Some(served) = table.models.get(name).filter(|served| is_listed(served, require)) {
         return json_answer(StatusCode::OK, &model(name, served));
     }
-    let message = format!("the model `{name}` does not exist");
+    let message = format!("the model `{}` does not exist", excerpt(name));
     let error = json!({ "message": message, "type": "NotFoundError", "param": "model", "code": "model_not_found" });
     json_answer(StatusCode::NOT_FOUND, &json!({ "error": error }))
 }

@@ -1,46 +1,61 @@
 //! The listener of operators: who may ask, and how they are answered.
 //!
-//! Whoever knows the token of operators may ask for everything; whoever knows that of workers may register one. `/health`, `/live` and
-//! `/ready` are for anybody.
+//! The token of operators opens everything; a token of workers registers what it allows. Probes need no token and are answered with yes or
+//! no and nothing more.
 //!
 //! **Invariant:** nobody registers a worker who does not know a token, not even on the loopback interface.
 //!
 //! Without a token of operators the listener is on the loopback interface, where other users of the machine and pages in a browser
 //! can still reach it. What comes from a page of another place is refused.
 
-use std::convert::Infallible;
-use std::net::{IpAddr, TcpListener as StdListener};
-use std::pin::pin;
+use std::net::{IpAddr, Ipv4Addr, TcpListener as StdListener};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, header};
 use homing_config::SecretText;
+use homing_config::register_tokens::RegisterToken;
+use homing_discovery::{Registrar, RegistrarKind};
+use homing_platform::door::Door;
+use homing_platform::server::{Connection, accept, bearer, error_response};
 use homing_telemetry::{Asker, Metrics};
-use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-use crate::door::{Door, Entered};
-use crate::guard::{Ticketed, Watch, is_last};
-use crate::keyring::bearer;
-use crate::shard::BREATH;
+use crate::registrars::Registrars;
 
-/// The longest head of an operator's request, at least what the library reads at once.
-const BUFFER: usize = 64 << 10;
 /// Where workers register.
 const WORKERS: &str = "/admin/workers/";
 
 /// What operators and workers must know. Written when files change, read by every request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tokens {
     pub(crate) operators: ArcSwapOption<SecretText>,
     pub(crate) workers: ArcSwapOption<SecretText>,
+    pub(crate) registrars: Registrars,
+}
+
+/// What a request may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Allowed {
+    /// Ask, and order what operators order.
+    Anything,
+    /// Learn yes or no from a probe.
+    Probe,
+    /// Register workers, as an operator.
+    RegisterAny,
+    /// Register what this token allows.
+    Register(Arc<RegisterToken>),
+}
+
+/// Whether a request is a probe, as orchestrators send them.
+fn is_probe(method: &Method, path: &str) -> bool {
+    const PROBES: [&str; 5] = ["/health", "/live", "/ready", "/health/live", "/health/ready"];
+    (method == Method::GET || method == Method::HEAD) && PROBES.contains(&path)
 }
 
 /// Why a request is not answered.
@@ -52,10 +67,15 @@ enum Denied {
 }
 
 impl Tokens {
-    fn allow(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
-        if method == Method::GET && matches!(path, "/health" | "/live" | "/ready") {
-            return Ok(());
+    pub(crate) fn new(registrars: Registrars) -> Self {
+        Self {
+            operators: ArcSwapOption::default(),
+            workers: ArcSwapOption::default(),
+            registrars,
         }
+    }
+
+    fn allow(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Allowed, Denied> {
         let said = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| bearer(value.as_bytes()));
@@ -64,17 +84,32 @@ impl Tokens {
             let known = token.as_ref().zip(said);
             known.is_some_and(|(token, said)| token.is(said))
         };
-        if knows(&operators) {
-            return Ok(());
-        }
         let registers = path.starts_with(WORKERS) && method != Method::GET;
-        match (registers, operators.is_some(), workers.is_some()) {
-            (true, _, true) if knows(&workers) => Ok(()),
+        if knows(&operators) {
+            return Ok(if registers {
+                Allowed::RegisterAny
+            } else {
+                Allowed::Anything
+            });
+        }
+        if is_probe(method, path) {
+            let is_open = operators.is_none() && !is_foreign(headers);
+            return Ok(if is_open { Allowed::Anything } else { Allowed::Probe });
+        }
+        if registers && let Some(token) = said.and_then(|said| self.registrars.find(said)) {
+            return Ok(Allowed::Register(token));
+        }
+        match (
+            registers,
+            operators.is_some(),
+            workers.is_some() || self.registrars.has_any(),
+        ) {
+            (true, _, true) if knows(&workers) => Ok(Allowed::Register(self.registrars.common())),
             (true, false, false) => Err(Denied::NoRegistration),
             (true, _, _) => Err(Denied::Unknown(Asker::Worker)),
             (false, true, _) => Err(Denied::Unknown(Asker::Operator)),
             (false, false, _) if is_foreign(headers) => Err(Denied::Elsewhere),
-            (false, false, _) => Ok(()),
+            (false, false, _) => Ok(Allowed::Anything),
         }
     }
 }
@@ -100,6 +135,8 @@ pub(crate) struct Operators {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) routes: Router,
     pub(crate) metrics: Arc<Metrics>,
+    /// How long a client may take nothing of its answer.
+    pub(crate) write_timeout: Duration,
 }
 
 impl Operators {
@@ -115,61 +152,78 @@ impl Operators {
         // They end with us.
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            match listener.accept().await {
-                Ok((stream, from)) => {
-                    if let Some((entered, stream)) = self.door.enter(stream, from) {
-                        connections.spawn(self.clone().connection(stream, entered));
-                    }
-                    while connections.try_join_next().is_some() {}
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of an operator cannot be accepted");
-                    tokio::time::sleep(BREATH).await;
-                }
+            let (stream, from) = accept(&listener).await;
+            if let Some((entered, stream)) = self.door.enter(stream, from) {
+                let connection = Connection {
+                    stream,
+                    entered,
+                    write_timeout: self.write_timeout,
+                };
+                connections.spawn(self.clone().connection(connection));
             }
+            while connections.try_join_next().is_some() {}
         }
     }
 
-    async fn connection(self, stream: TcpStream, _entered: Entered) {
-        let watch = Watch::new(&self.metrics);
-        let Some(guard) = self.door.open(stream, &watch, |io| io).await else {
-            return;
-        };
-        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let (this, watch) = (self.clone(), watch.clone());
-            async move {
-                let last = is_last(request.headers());
-                let mut response = this.answer(request, &watch).await;
-                if last {
-                    response
-                        .headers_mut()
-                        .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response.map(|body| Ticketed::new(body, watch)))
-            }
-        });
-        let mut http = http1::Builder::new();
-        http.max_buf_size(BUFFER);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service));
-        if let Err(error) = connection.as_mut().await {
-            tracing::trace!(%error, "an operator's connection ended");
-        }
+    async fn connection(self, connection: Connection) {
+        // A peer whose address is not known has no rights of this machine.
+        let peer = connection
+            .stream
+            .peer_addr()
+            .map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
+        let door = self.door.clone();
+        let handler = |request| self.clone().answer(request, peer);
+        connection.serve(&door, handler, std::future::pending()).await;
     }
 
-    async fn answer(self, request: Request<hyper::body::Incoming>, watch: &Watch) -> Response<Body> {
-        if let Some(fault) = watch.fault(request.method()) {
-            return said(fault.status(), fault.message());
-        }
-        match self
+    async fn answer(self, mut request: Request<hyper::body::Incoming>, peer: IpAddr) -> Response<Body> {
+        let allowed = self
             .tokens
-            .allow(request.method(), request.uri().path(), request.headers())
-        {
-            Ok(()) => match TowerToHyperService::new(self.routes).call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            .allow(request.method(), request.uri().path(), request.headers());
+        let registrar = match &allowed {
+            Ok(Allowed::RegisterAny) => Some(Registrar::operator(peer)),
+            Ok(Allowed::Register(token)) => Some(Registrar {
+                token: token.clone(),
+                kind: RegistrarKind::Worker,
+                peer,
+            }),
+            Ok(Allowed::Anything | Allowed::Probe) | Err(_) => None,
+        };
+        if let Some(registrar) = registrar {
+            if let Some(refusal) = self.limit(&registrar) {
+                return refusal;
+            }
+            request.extensions_mut().insert(registrar);
+        }
+        match allowed {
+            Ok(allowed) => {
+                let response = match TowerToHyperService::new(self.routes).call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                };
+                match allowed {
+                    Allowed::Probe => without_detail(&response),
+                    Allowed::Anything | Allowed::RegisterAny | Allowed::Register(_) => response,
+                }
+            }
             Err(denied) => self.deny(denied),
         }
+    }
+
+    /// Refuses what comes from a worker's token too often.
+    fn limit(&self, registrar: &Registrar) -> Option<Response<Body>> {
+        if registrar.kind == RegistrarKind::Operator {
+            return None;
+        }
+        let wait = self.tokens.registrars.count_use(registrar, Instant::now()).err()?;
+        self.metrics.discovery.limited_registrations.add(1);
+        let mut response = error_response(
+            429,
+            "too many registrations with this token from this address: see `discovery.registrations-per-minute`",
+        );
+        let seconds = header::HeaderValue::from(wait.as_secs().saturating_add(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        Some(response)
     }
 
     fn deny(&self, denied: Denied) -> Response<Body> {
@@ -181,7 +235,10 @@ impl Operators {
             }
             Denied::NoRegistration => {
                 unauthorized.of(Asker::Worker).add(1);
-                (403, "no registration is taken: `serve.register-token` is not set")
+                (
+                    403,
+                    "no registration is taken: neither `serve.register-token` nor `serve.register-tokens` is set",
+                )
             }
             Denied::Elsewhere => {
                 unauthorized.of(Asker::Operator).add(1);
@@ -191,7 +248,7 @@ impl Operators {
                 )
             }
         };
-        let mut response = said(status, message);
+        let mut response = error_response(status, message);
         if status == 401 {
             let how = header::HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
@@ -200,12 +257,31 @@ impl Operators {
     }
 }
 
-fn said(status: u16, message: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(json!({ "error": { "message": message } }).to_string()));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    let kind = header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+/// The answer where there is nothing.
+pub(crate) async fn unknown_path() -> Response<Body> {
+    error_response(
+        404,
+        "there is nothing at this path: see the page on operating for what operators can ask",
+    )
+}
+
+/// The answer to another method than a path has.
+pub(crate) async fn unknown_method() -> Response<Body> {
+    error_response(405, "this path is asked with another method")
+}
+
+/// The answer to a probe of which only the status is told.
+fn without_detail(response: &Response<Body>) -> Response<Body> {
+    let text = if response.status().is_success() {
+        "ok\n"
+    } else {
+        "not ready\n"
+    };
+    let mut short = Response::new(Body::from(text));
+    *short.status_mut() = response.status();
+    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    short.headers_mut().insert(header::CONTENT_TYPE, kind);
+    short
 }
 
 #[cfg(test)]
@@ -217,19 +293,25 @@ mod tests {
 
     fn tokens(operators: bool, workers: bool) -> Tokens {
         let secret = |is: bool, text: &str| is.then(|| Arc::new(SecretText::new(&text[7..]).unwrap()));
-        let tokens = Tokens::default();
+        let tokens = Tokens::new(Registrars::new(1));
         tokens.operators.store(secret(operators, OPERATOR));
         tokens.workers.store(secret(workers, WORKER));
         tokens
     }
 
-    fn allowed(tokens: &Tokens, request: &str, headers: &[(&str, &str)]) -> Result<(), Denied> {
+    fn allowed(tokens: &Tokens, request: &str, headers: &[(&str, &str)]) -> Result<&'static str, Denied> {
         let (method, path) = request.split_once(' ').unwrap();
         let headers = headers.iter().map(|(name, value)| {
             let name: header::HeaderName = name.parse().unwrap();
             (name, value.parse().unwrap())
         });
-        tokens.allow(&method.parse().unwrap(), path, &headers.collect())
+        let found = tokens.allow(&method.parse().unwrap(), path, &headers.collect());
+        found.map(|allowed| match allowed {
+            Allowed::Anything => "anything",
+            Allowed::Probe => "probe",
+            Allowed::RegisterAny => "register any",
+            Allowed::Register(_) => "register",
+        })
     }
 
     #[test]
@@ -239,24 +321,31 @@ mod tests {
         let (none, both) = (tokens(false, false), tokens(true, true));
         let put = "PUT /admin/workers/a";
         for (tokens, request, said, expected) in [
-            (&none, "GET /metrics", None, Ok(())),
-            (&none, "POST /admin/drain", None, Ok(())),
+            (&none, "GET /metrics", None, Ok("anything")),
+            (&none, "POST /admin/drain", None, Ok("anything")),
             (&none, put, None, Err(Denied::NoRegistration)),
             (&none, put, Some(w), Err(Denied::NoRegistration)),
-            (&both, "GET /live", None, Ok(())),
+            (&both, "GET /live", None, Ok("probe")),
+            (&both, "GET /health/ready", None, Ok("probe")),
+            (&both, "HEAD /health/live", None, Ok("probe")),
+            (&both, "GET /health/ready", Some(w), Ok("probe")),
+            (&both, "GET /health/ready", Some(o), Ok("anything")),
+            (&none, "GET /ready", None, Ok("anything")),
+            (&both, "GET /health/", None, Err(Denied::Unknown(Operator))),
+            (&both, "GET /health/live/x", None, Err(Denied::Unknown(Operator))),
             (&both, "POST /live", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", None, Err(Denied::Unknown(Operator))),
             (&both, "GET /metrics", Some(w), Err(Denied::Unknown(Operator))),
-            (&both, "GET /metrics", Some(o), Ok(())),
+            (&both, "GET /metrics", Some(o), Ok("anything")),
             (&both, put, None, Err(Denied::Unknown(Worker))),
-            (&both, put, Some(w), Ok(())),
-            (&both, put, Some(o), Ok(())),
-            (&both, "DELETE /admin/workers/a", Some(w), Ok(())),
+            (&both, put, Some(w), Ok("register")),
+            (&both, put, Some(o), Ok("register any")),
+            (&both, "DELETE /admin/workers/a", Some(w), Ok("register")),
             (&both, "GET /admin/workers/a", Some(w), Err(Denied::Unknown(Operator))),
-            (&tokens(false, true), put, Some(w), Ok(())),
+            (&tokens(false, true), put, Some(w), Ok("register")),
             (&tokens(false, true), put, Some(o), Err(Denied::Unknown(Worker))),
-            (&tokens(false, true), "GET /metrics", None, Ok(())),
-            (&tokens(true, false), put, Some(o), Ok(())),
+            (&tokens(false, true), "GET /metrics", None, Ok("anything")),
+            (&tokens(true, false), put, Some(o), Ok("register any")),
             (&tokens(true, false), put, Some(w), Err(Denied::Unknown(Worker))),
         ] {
             let headers: Vec<(&str, &str)> = said.into_iter().collect();

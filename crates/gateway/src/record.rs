@@ -210,7 +210,7 @@ impl Record {
     pub(crate) fn json(&self) -> Value {
         let told = self.told().clone();
         let at = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let tries: Vec<Value> = told.tries.iter().map(Try::json).collect();
+        let tries: Vec<Value> = told.tries.iter().map(|this| this.json(self.began)).collect();
         json!({
             "id": self.id.as_str(),
             "at_ms": u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
@@ -235,7 +235,8 @@ impl Record {
 }
 
 impl Try {
-    pub(crate) fn json(&self) -> Value {
+    /// `began`: when the request came.
+    pub(crate) fn json(&self, began: Instant) -> Value {
         let until = self.ended.or(self.answered.map(|(at, _)| at));
         let took = until.map(|until| (until - self.sent).as_secs_f64() * 1e3);
         let why = self
@@ -245,6 +246,7 @@ impl Try {
         json!({
             "worker": &*self.worker,
             "leg": self.leg.name(),
+            "sent_ms": self.sent.saturating_duration_since(began).as_secs_f64() * 1e3,
             "took_ms": took,
             "why": why,
             "predicted_cached_tokens": self.predicted_cached,

@@ -19,20 +19,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use homing_discovery::Outcome;
+use homing_discovery::{FoundBy, Outcome};
 use homing_domain::WorkerId;
-use homing_protocol::{Elsewhere, Problem};
+use homing_protocol::{AnswerFilter, Elsewhere, Problem};
 use homing_telemetry::RequestEnd;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::account::{Account, Ending};
 use crate::events::Events;
-use crate::flight::Flight;
-use crate::line::Line;
+use crate::flight::{CountedTokens, Flight};
+use crate::progress::Loss;
 use crate::reading::is_events;
 use crate::sending::{Answer, Arriving};
 use crate::trip::{NoAnswer, Trip};
+use homing_platform::HttpConnection;
 
 /// The body of an answer.
 pub(crate) enum Reply {
@@ -83,6 +84,9 @@ impl Body for Reply {
     }
 }
 
+/// Ready when the worker that answers hangs or goes down.
+type Lost = Pin<Box<dyn Future<Output = Loss> + Send>>;
+
 type Resuming = Pin<Box<dyn Future<Output = (Box<Trip>, Result<Answer, NoAnswer>)> + Send>>;
 
 /// Where the rest of an answer comes from.
@@ -91,7 +95,7 @@ enum From {
     Worker {
         /// Until all of the answer was heard.
         flight: Option<Flight>,
-        line: Line,
+        line: HttpConnection,
     },
     /// Another worker is being looked for.
     Resuming(Resuming),
@@ -110,11 +114,15 @@ enum Reading {
 pub(crate) struct Relay {
     from: From,
     reading: Reading,
+    /// What takes fields of engines out of it.
+    filter: Option<AnswerFilter>,
     /// While a worker answers, nobody else needs it.
     trip: Option<Box<Trip>>,
     account: Option<Account>,
     /// Who answers.
     worker: Option<WorkerId>,
+    /// Until the stream found that it cannot leave.
+    lost: Option<Lost>,
     status: u16,
     /// It broke off, and that cannot be said.
     cut: bool,
@@ -134,7 +142,7 @@ impl Relay {
         let silence = trip.way.gateway.config.load().serve.times.silence;
         let events = is_events(&answer.head.headers) && answer.head.status.is_success();
         let reading = if events {
-            Reading::Events(Box::new(Events::new(&trip)))
+            Reading::Events(Box::new(Events::new(&trip, &answer.flight.worker)))
         } else {
             Reading::Opaque
         };
@@ -143,9 +151,11 @@ impl Relay {
         let mut relay = Self {
             from: From::Nobody,
             reading,
+            filter: None,
             trip: Some(trip),
             account: Some(account),
             worker: None,
+            lost: None,
             status,
             cut: false,
             ready: VecDeque::new(),
@@ -160,8 +170,14 @@ impl Relay {
     }
 
     fn take_over(&mut self, answer: Answer) {
-        let Answer { flight, body, .. } = answer;
+        let Answer { mut flight, head, body } = answer;
         self.worker = Some(flight.worker.id);
+        let gateway = self.trip.as_ref().map(|trip| &trip.way.gateway);
+        self.filter = gateway.and_then(|gateway| gateway.answer_filter(&head.headers));
+        flight.begin_stream();
+        // Only a stream of events can go on elsewhere.
+        let watch = flight.watch().filter(|_| matches!(self.reading, Reading::Events(_)));
+        self.lost = watch.map(|watch| -> Lost { Box::pin(watch.into_loss()) });
         match body {
             Arriving::Whole(body) => {
                 // A stream that was asked to go on was answered in one piece: there is nothing that could be passed on.
@@ -196,14 +212,29 @@ impl Relay {
                     let (trip, answer) = ready!(resuming.as_mut().poll(cx));
                     self.resumed(trip, answer);
                 }
-                From::Worker { line, .. } => match line.poll_piece(cx) {
+                From::Worker { line, flight } => match line.poll_piece(cx) {
                     Poll::Ready(Some(Ok(piece))) => {
                         self.heard = Instant::now();
+                        if let Some(flight) = flight {
+                            // What cannot be counted, and what is not understood, shows progress by coming.
+                            let is_counted =
+                                matches!(&self.reading, Reading::Events(events) if events.ear.chunks() > 0);
+                            flight.receive(if is_counted {
+                                CountedTokens::Yes
+                            } else {
+                                CountedTokens::No
+                            });
+                        }
                         self.piece(piece);
                     }
                     Poll::Ready(Some(Err(error))) => self.broken(Outcome::Reset, &error.to_string()),
                     Poll::Ready(None) => self.ended(),
-                    Poll::Pending => ready!(self.wait(cx)),
+                    Poll::Pending => {
+                        if let Some(flight) = flight {
+                            flight.await_token();
+                        }
+                        ready!(self.wait(cx));
+                    }
                 },
             }
         }
@@ -211,6 +242,15 @@ impl Relay {
 
     /// Waits for the worker to go on. Ready when it has waited for too long.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(lost) = &mut self.lost {
+            let Poll::Ready(loss) = lost.as_mut().poll(cx) else {
+                break;
+            };
+            self.lost = None;
+            if self.leaves(loss) {
+                return Poll::Ready(());
+            }
+        }
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let now = Instant::now();
@@ -229,8 +269,62 @@ impl Relay {
         }
     }
 
+    /// Lets the answer go on elsewhere when its worker is lost. A stream that cannot stays: the worker may still go on.
+    fn leaves(&mut self, loss: Loss) -> bool {
+        let Some(mut trip) = self.trip.take() else { return false };
+        let is_over = match loss {
+            // Requests found that it is ill: this stream has its own evidence.
+            Loss::Down(FoundBy::Requests) => false,
+            Loss::Down(FoundBy::Pings) => true,
+            Loss::Stalled => trip.way.gateway.config.load().health.stall.migrate_streams.is_on(),
+        };
+        let has_flight = matches!(&self.from, From::Worker { flight: Some(_), .. });
+        if !is_over {
+            self.watch_again();
+        }
+        if !is_over || !has_flight || self.resume(&mut trip).is_err() {
+            self.trip = Some(trip);
+            return false;
+        }
+        if let From::Worker {
+            flight: Some(flight), ..
+        } = std::mem::replace(&mut self.from, From::Nobody)
+        {
+            trip.question.wanted.tried.push(flight.worker.id);
+            tracing::info!(
+                request = %trip.way.record.id, worker = %flight.worker.name, why = loss.why(), "stream moved from a lost worker"
+            );
+            flight.failed(Outcome::Unknown);
+        }
+        trip.way.record.failed(loss.why());
+        loss.why().clone_into(&mut self.why);
+        self.from = From::Resuming(Box::pin(async move {
+            let answer = trip.begin().await;
+            (trip, answer)
+        }));
+        true
+    }
+
+    /// A stream that stays with a worker that hangs may leave it when something worse happens to the worker.
+    fn watch_again(&mut self) {
+        let From::Worker {
+            flight: Some(flight), ..
+        } = &self.from
+        else {
+            return;
+        };
+        self.lost = flight.watch().map(|watch| -> Lost { Box::pin(watch.into_loss()) });
+    }
+
     /// A piece of the answer came.
     fn piece(&mut self, piece: Bytes) {
+        let piece = match &mut self.filter {
+            Some(filter) => filter.piece(piece),
+            None => piece,
+        };
+        if piece.is_empty() {
+            return;
+        }
         let Reading::Events(events) = &mut self.reading else {
             self.ready.push_back(piece);
             return;
@@ -241,9 +335,6 @@ impl Relay {
                 self.broken(Outcome::Reset, &why);
                 return;
             }
-        }
-        if let (Some(response), Some(worker), Some(trip)) = (events.response.take(), self.worker, &self.trip) {
-            trip.way.gateway.keeps(&response, worker, &trip.way.record);
         }
         let (chunks, done, over) = (events.ear.chunks(), events.done, events.over);
         if chunks > 0 {
@@ -282,6 +373,10 @@ impl Relay {
 
     /// The worker has nothing more to say.
     fn ended(&mut self) {
+        let rest = self.filter.as_mut().map(AnswerFilter::rest).unwrap_or_default();
+        if matches!(self.reading, Reading::Opaque) && !rest.is_empty() {
+            self.ready.push_back(rest);
+        }
         let complete = match &self.reading {
             Reading::Opaque => true,
             Reading::Events(events) => events.done || events.finished,

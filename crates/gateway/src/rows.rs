@@ -71,7 +71,7 @@ pub(crate) fn numbers(table: &Table, now: Time) -> Vec<(Arc<str>, u16, WorkerNum
                 pending_tokens: row.pending_tokens as f64,
                 backlog: row.backlog_ms / 1e3,
                 used_blocks: row.used_blocks as f64,
-                serving: if worker.is_out() || worker.is_draining() {
+                serving: if worker.is_out() || worker.is_stalled() || worker.is_draining() {
                     0.0
                 } else {
                     1.0

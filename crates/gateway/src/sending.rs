@@ -23,13 +23,13 @@ use crate::events::LONGEST_EVENT;
 use crate::flight::Flight;
 use crate::gateway::Gateway;
 use crate::headers;
-use crate::line::Line;
 use crate::pool::Pool;
 use crate::reading::{Begins, Opening, is_events, joined};
 use crate::record::Record;
 use crate::spans::Form;
 use crate::truth::Feature;
 use crate::worker::Worker;
+use homing_platform::{ConnectionError, HttpConnection};
 
 /// How a request is sent.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub(crate) enum Arriving {
     /// All of it is here.
     Whole(Bytes),
     /// It comes in pieces; these came, the others are read from the connection.
-    Pieces { begun: Vec<Bytes>, line: Line },
+    Pieces { begun: Vec<Bytes>, line: HttpConnection },
 }
 
 /// What came of one try.
@@ -122,16 +122,16 @@ impl Sending {
             Admission::Yes(pass) => pass,
             Admission::No => return failed(TryFailure::Closed, "is not to be asked now", None),
         };
-        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, pass);
+        let mut flight = Flight::new(&self.gateway, worker.clone(), booked, rank, pass);
         flight.count(self.counted, self.feature);
         let request = || self.request(worker, rank.dp.0);
         let first_token = self.gateway.config.load().serve.times.first_token;
         let patience = first_token.min(self.until.saturating_duration_since(Instant::now()));
         let sent = self.gateway.clock.now();
         let until = Instant::now() + patience;
-        let mut line = match self.pool.take(worker.id) {
+        let mut line = match self.pool.take(&worker.id) {
             Some(line) => line,
-            None => match self.pool.dial(&worker.address).await {
+            None => match self.pool.connect(&worker.address).await {
                 Ok(line) => line,
                 Err(error) => {
                     flight.failed(Outcome::Connect);
@@ -144,13 +144,15 @@ impl Sending {
             match timeout(left, line.send(request())).await {
                 Ok(Ok(head)) => break head,
                 // The worker closed an idle connection just as we took it: that says nothing about it.
-                Ok(Err(_)) if line.used => match self.pool.dial(&worker.address).await {
-                    Ok(fresh) => line = fresh,
-                    Err(error) => {
-                        flight.failed(Outcome::Connect);
-                        return failed(TryFailure::Connect, &error.to_string(), None);
+                Ok(Err(ConnectionError::Broken(_) | ConnectionError::Closed)) if line.used => {
+                    match self.pool.connect(&worker.address).await {
+                        Ok(fresh) => line = fresh,
+                        Err(error) => {
+                            flight.failed(Outcome::Connect);
+                            return failed(TryFailure::Connect, &error.to_string(), None);
+                        }
                     }
-                },
+                }
                 Ok(Err(error)) => {
                     flight.failed(Outcome::Reset);
                     return failed(TryFailure::Broken, &error.to_string(), None);
@@ -168,7 +170,7 @@ impl Sending {
     async fn read(
         &self,
         flight: Flight,
-        mut line: Line,
+        mut line: HttpConnection,
         head: response::Parts,
         (sent, until): (Time, Instant),
     ) -> Tried {

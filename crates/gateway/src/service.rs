@@ -7,28 +7,32 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, Switch};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use homing_config::{AdapterMode, Config, HttpUrl, Reader, Resolved, Scheme, SecretText, Switch};
 use homing_discovery::dns::DnsConfig;
-use homing_discovery::registrations::RegistrationsConfig;
-use homing_discovery::{Dns, FileSource, Outward as Spoken, Registrations, Roster, Source, Static, Watchers};
+use homing_discovery::{
+    Dns, FileSource, Outward as Spoken, ProgressProbe, Registrations, Roster, Source, Static, Watchers,
+};
 use homing_domain::KeyHasher;
 use homing_telemetry::Metrics;
 use homing_tls::Trust;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::adapters::{Catalogue, Entries};
+use crate::adapters::{Catalogue, Entries, Order};
 use crate::asking::Asking;
+use crate::bodies::{self, body_budget};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::StartError;
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::gateway::Gateway;
-use crate::kept::Kept;
 use crate::listeners::{Advising, Doors, guarded, listen, scheme};
 use crate::log::{LogPlace, RequestLog};
-use crate::operators::Operators;
+use crate::operators::{self, Operators};
 use crate::outward::Outward;
+use crate::progress::monitor::StallMonitor;
 use crate::record::Records;
 use crate::renew::Renewal;
 use crate::settings;
@@ -54,6 +58,7 @@ pub struct Service {
     advice: Option<Advising>,
     steward: JoinHandle<()>,
     reload: Option<JoinHandle<()>>,
+    stalls: JoinHandle<()>,
     renewing: JoinHandle<()>,
     _roster: Roster,
 }
@@ -69,13 +74,10 @@ impl Service {
         let serve = &config.serve;
         // First what can be wrong without disturbing anybody.
         guarded(&config)?;
-        let renewal = Renewal::begin(&serve.security)?;
+        let renewal = Renewal::begin(&serve.security, config.discovery.registrations_per_minute)?;
         let outward = &serve.security.outward;
         let trust = Trust::read(outward.ca.as_deref())?;
-        let worker_key = outward.key.read().map_err(|problem| StartError::Secret {
-            knob: "serve.worker-key",
-            problem,
-        })?;
+        let worker_key = worker_key(outward)?;
         settings::policies(&config)?;
         config.disagg.topology()?;
         let timing = settings::timing(&serve.profile)?;
@@ -94,26 +96,34 @@ impl Service {
             table: table.clone(),
             prompters: prompters.clone(),
             asking: Asking::new(serve.tokenize_timeout),
-            kept: Kept::default(),
+            response_ids: renewal.response_ids(),
             records: Records::new(serve.records.decisions as usize),
             drift: crate::truth::Drift::default(),
             log,
             exporter: exporter(&config, &metrics)?,
             budget: Budget::new(serve.retries.budget),
+            bodies: body_budget(&serve.bodies, &metrics),
             ending: AtomicBool::new(false),
             ring: renewal.ring(),
             outward: Outward::new(worker_key.as_ref()),
             config: ArcSwap::new(config.clone()),
         });
-        let registrations = Registrations::new(RegistrationsConfig::of(&config), &metrics);
+        let mut own_listeners = vec![address, admin_address];
+        own_listeners.extend(route.as_ref().map(|(_, route)| *route));
+        let registrations = settings::registrations(&config, own_listeners);
+        let rules = registrations.rules.clone();
+        let registrations = Registrations::new(registrations, &metrics);
         let (sources, settings) = sources(resolved, reader, &registrations);
         let (roster, changes) = Roster::start(sources, settings::roster(&config), &metrics);
         let (notify, notices) = mpsc::channel(NOTICES);
         let spoken = Spoken {
             trust: Some(trust.clone()),
             key: worker_key,
+            rules,
         };
-        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics)?;
+        let watchers = Watchers::speaking(&spoken, settings::watch(&config, clock), notify, &metrics);
+        let probe = ProgressProbe::new(spoken.client());
+        let stalls = tokio::spawn(StallMonitor::new(gateway.clone(), probe).run());
         let doors = Doors::new(&config, &renewal, &metrics);
         let (order, orders) = mpsc::channel(adapters::ORDERS);
         let steward = Steward::new(Begin {
@@ -133,15 +143,13 @@ impl Service {
         let reload = settings.map(|settings| tokio::spawn(reload(gateway.clone(), settings)));
         let (ending, ends) = watch::channel(Ending::No);
         let shards = Shards::start(&gateway, &doors.clients, &listener, threads(serve.threads), &ends)?;
-        let of_adapters = adapters::routes(gateway.clone(), order);
-        let routes = admin::routes(gateway.clone())
-            .merge(of_adapters)
-            .merge(registrations.router());
+        let routes = operator_routes(&gateway, order, &registrations);
         let operators = Operators {
             door: doors.operators,
             tokens: renewal.tokens(),
             routes,
             metrics,
+            write_timeout: serve.times.client_stall,
         };
         let advice = route.map(|route| Advising::start(&gateway, &operators, doors.proxies, route));
         let admin = tokio::spawn(operators.run(admin_listener));
@@ -157,6 +165,7 @@ impl Service {
             advice,
             steward,
             reload,
+            stalls,
             renewing,
             _roster: roster,
         })
@@ -223,6 +232,7 @@ impl Service {
             .flat_map(|advice| &advice.tasks)
             .for_each(JoinHandle::abort);
         self.steward.abort();
+        self.stalls.abort();
         self.renewing.abort();
         self.reload.iter().for_each(JoinHandle::abort);
     }
@@ -266,7 +276,7 @@ async fn reload(gateway: Arc<Gateway>, mut settings: Settings) {
                 (serve.admin, serve.route),
                 serve.threads,
                 serve.max_connections,
-                serve.times.idle,
+                (serve.times.idle, serve.bodies.budget_bytes),
             );
             let chosen = (
                 serve.policy.clone(),
@@ -326,6 +336,24 @@ fn log(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<RequestLog>, St
     Ok(Some(log))
 }
 
+/// The API key that engines are sent.
+fn worker_key(outward: &homing_config::security::Outward) -> Result<Option<SecretText>, StartError> {
+    outward.key.read().map_err(|problem| StartError::Secret {
+        knob: "serve.worker-key",
+        problem,
+    })
+}
+
+/// All that operators and registering workers can ask for.
+fn operator_routes(gateway: &Arc<Gateway>, order: mpsc::Sender<Order>, registrations: &Registrations) -> Router {
+    admin::routes(gateway.clone())
+        .merge(adapters::routes(gateway.clone(), order))
+        .merge(registrations.router())
+        .layer(from_fn_with_state(gateway.clone(), bodies::read_for_operators))
+        .fallback(operators::unknown_path)
+        .method_not_allowed_fallback(operators::unknown_method)
+}
+
 /// Where spans go, if somebody wants them.
 fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>, StartError> {
     let traces = &config.traces;
@@ -347,7 +375,7 @@ fn exporter(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Exporter>,
         service: traces.service.clone(),
         queue: traces.queue as usize,
     };
-    Ok(Some(Exporter::start(exporter, metrics.clone())?))
+    Ok(Some(Exporter::start(exporter, metrics.clone())))
 }
 
 /// Threads that carry requests: so many, or as many as there are cores.

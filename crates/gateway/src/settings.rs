@@ -1,10 +1,14 @@
 //! What do the operator's settings mean to those who do the work?
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use homing_config::{CacheView as AskedView, Config, Disagg, DisaggWhen, Switch, TopologyRule, WorkerSpec};
+use homing_config::{
+    AddressRules, CacheView as AskedView, Config, Disagg, DisaggWhen, Switch, TopologyRule, WorkerSpec,
+};
 use homing_disagg::{Endpoint, Enforce, Topology, Traits, Whether};
-use homing_discovery::{Facts, HealthConfig, ProbeConfig, RosterConfig, WatchConfig};
+use homing_discovery::{Facts, HealthConfig, ProbeConfig, RegistrationsConfig, RosterConfig, WatchConfig};
 use homing_domain::{BlockSize, KeyHasher};
 use homing_index::ApproximateConfig;
 use homing_profile::{GigabytesPerSecond, Millis, Profile, Timing, builtin};
@@ -149,6 +153,19 @@ pub(crate) fn watch(config: &Config, clock: Clock) -> WatchConfig {
         load_interval: config.load.interval,
         load_timeout: config.load.timeout,
         at_once: config.load.at_once as usize,
+    }
+}
+
+/// What registrations may be. The addresses are those where the gateway itself listens.
+pub(crate) fn registrations(config: &Config, own_listeners: Vec<SocketAddr>) -> RegistrationsConfig {
+    let registrations = RegistrationsConfig::of(config);
+    let rules = AddressRules {
+        own_listeners,
+        ..(*registrations.rules).clone()
+    };
+    RegistrationsConfig {
+        rules: Arc::new(rules),
+        ..registrations
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::TcpListener as StdListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -21,18 +21,18 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::door::Door;
 use crate::gateway::Gateway;
-use crate::guard::{Ticketed, Watch, is_last};
 use crate::pool::Pool;
-use crate::stall::Stall;
+use homing_platform::door::Door;
+use homing_platform::door::Entered;
+use homing_platform::guard::{Ticketed, is_last};
+use homing_platform::server::accept;
+use homing_platform::stall::Stall;
 
 /// What is read of a request at once, and kept of an answer that a client does not take.
 const BUFFER: usize = 64 << 10;
 /// Headers that the library takes unless it is told otherwise.
 const LIBRARY_HEADERS: usize = 100;
-/// The pause after a connection could not be accepted: usually there are too many open files.
-pub(crate) const BREATH: Duration = Duration::from_millis(20);
 /// How often idle connections to workers are looked at.
 const SWEEP: Duration = Duration::from_millis(500);
 
@@ -109,12 +109,12 @@ impl Shard {
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
             tokio::select! {
-                accepted = self.accept(&listener) => {
+                accepted = accept(&listener) => {
                     let (stream, from) = accepted;
                     if let Some((entered, stream)) = self.door.enter(stream, from) {
                         let (shard, pool, open) = (self.clone(), pool.clone(), open.clone());
                         tokio::spawn(async move {
-                            shard.connection(stream, pool).await;
+                            shard.connection(stream, &entered, pool).await;
                             drop((entered, open));
                         });
                     }
@@ -138,32 +138,19 @@ impl Shard {
         }
     }
 
-    async fn accept(&self, listener: &TcpListener) -> (TcpStream, SocketAddr) {
-        loop {
-            match listener.accept().await {
-                Ok(accepted) => return accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(BREATH).await;
-                }
-            }
-        }
-    }
-
-    async fn connection(self, stream: TcpStream, pool: Arc<Pool>) {
+    async fn connection(self, stream: TcpStream, entered: &Entered, pool: Arc<Pool>) {
         let times = self.gateway.config.load().serve.times.clone();
-        let watch = Watch::new(&self.gateway.metrics);
         let wrap = |io| Stall::new(io, times.client_stall);
-        let Some(guard) = self.door.open(stream, &watch, wrap).await else {
+        let Some(guard) = self.door.open(stream, entered, wrap).await else {
             return;
         };
-        let gateway = self.gateway.clone();
+        let (gateway, watch, client) = (self.gateway.clone(), entered.watch().clone(), entered.client());
         let service = service_fn(move |request: Request<Incoming>| {
             let (gateway, pool, watch) = (gateway.clone(), pool.clone(), watch.clone());
             async move {
                 let last = is_last(request.headers());
                 let mut answered = match watch.fault(request.method()) {
-                    None => gateway.answer(&pool, request).await,
+                    None => gateway.answer(&pool, request, client).await,
                     Some(fault) => gateway.refuse_head(fault),
                 };
                 if last {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use homing_config::Config;
+use homing_config::{AddressRules, AddressScope, Config};
 use homing_discovery::{Change, Facts, News, Notice, Outward, Watcher, Watchers, Worker as Found};
 use homing_domain::{AdapterName, RankId, WorkerId};
-use homing_keeper::{Lanes, Sources, Subject};
+use homing_keeper::{Lanes, RegisteredAccess, Sources, Subject};
 use homing_load::Report;
 use homing_profile::{Time, Timing};
 use homing_telemetry::Metrics;
@@ -48,6 +48,8 @@ pub(crate) struct Steward {
     clock: Clock,
     table: Arc<ArcSwap<Table>>,
     metrics: Arc<Metrics>,
+    /// Which addresses workers may have that registered themselves.
+    rules: Arc<AddressRules>,
     sources: Sources,
     decoders: Lanes,
     prompters: Arc<Prompters>,
@@ -91,12 +93,9 @@ pub enum StewardError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-    /// Workers cannot be looked at.
+    /// Sources of events cannot be made.
     #[error(transparent)]
-    Checkup(#[from] homing_doctor::SetupError),
+    Sources(#[from] homing_keeper::ClientError),
 }
 
 /// What was worked out before.
@@ -118,6 +117,20 @@ pub(crate) struct Begin {
     pub(crate) catalogue: Option<(Catalogue, Entries)>,
 }
 
+/// How the events of workers are reached that registered themselves. The key of engines is not sent there.
+fn registered_access(spoken: &Outward) -> RegisteredAccess {
+    let clients = Outward {
+        key: None,
+        ..spoken.clone()
+    }
+    .clients();
+    RegisteredAccess {
+        rules: spoken.rules.clone(),
+        remote_client: clients.of(AddressScope::Registered).clone(),
+        local_client: clients.of(AddressScope::RegisteredLocally).clone(),
+    }
+}
+
 impl Steward {
     pub(crate) fn new(begin: Begin) -> Result<Self, StewardError> {
         let Begin {
@@ -134,15 +147,16 @@ impl Steward {
             catalogue,
         } = begin;
         let (catalogue, registered) = catalogue.unzip();
-        let checkup = Checkup::new(&config, prompters.clone(), &spoken)?;
-        let shelves = ShelfConfig::new(&config, spoken.client()?, Handle::current(), metrics.clone());
+        let checkup = Checkup::new(&config, prompters.clone(), &spoken);
+        let shelves = ShelfConfig::new(&config, spoken.clients(), Handle::current(), metrics.clone());
         Ok(Self {
             shelves,
             registered: registered.unwrap_or_default(),
             catalogue,
             withdrawn: BTreeSet::new(),
             orders,
-            sources: Sources::new(&config, &metrics)?,
+            sources: Sources::new(&config, &metrics)?.with_registered(registered_access(&spoken)),
+            rules: spoken.rules.clone(),
             decoders: Lanes::start(homing_keeper::lanes_config(&config), &metrics)?,
             config,
             timing,
@@ -184,7 +198,7 @@ impl Steward {
         match change {
             Change::Came(found) => {
                 tracing::info!(worker = %found.spec.url, origin = %found.origin, "is told of");
-                let watcher = self.watchers.watch(found.id, &found.spec.url);
+                let watcher = self.watchers.watch_scoped(found.id, &found.spec.url, found.spec.scope);
                 let known = Known {
                     found,
                     _watcher: watcher,

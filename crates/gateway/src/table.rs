@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use homing_discovery::Facts;
-use homing_domain::{AdapterName, WorkerId};
+use homing_domain::{AdapterName, WorkerId, excerpt_to};
 use homing_scheduler::Adapters;
 
 use crate::lane::Lane;
@@ -95,9 +95,19 @@ impl Table {
         one.then_some((name, served))
     }
 
-    /// The names of all models.
+    /// The names of some models, and how many more there are.
     pub(crate) fn names(&self) -> String {
-        let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
+        const MAX_NAMES: usize = 8;
+        let mut names: Vec<String> = self
+            .models
+            .keys()
+            .take(MAX_NAMES)
+            .map(|name| excerpt_to(name, 64).into_owned())
+            .collect();
+        let more = self.models.len() - names.len();
+        if more > 0 {
+            names.push(format!("and {more} more, see /v1/models"));
+        }
         names.join(", ")
     }
 

@@ -23,6 +23,7 @@ use crate::handing::{Begun, Handing};
 use crate::lane::Lane;
 use crate::record::{Leg, Try};
 use crate::refusal::Refuse;
+use crate::response_id::Owner;
 use crate::sending::{Answer, Failed, Sending, Tried};
 use crate::timing;
 use crate::worker::Worker;
@@ -38,6 +39,8 @@ pub(crate) struct Trip {
     /// What the client asked, and its body.
     pub(crate) asked: Arc<Ask>,
     pub(crate) original: Bytes,
+    /// The owner of responses that engines store for it.
+    pub(crate) owner: Owner,
     pub(crate) plan: Plan,
     pub(crate) lane: Arc<Lane>,
     pub(crate) question: Question,
@@ -104,7 +107,7 @@ impl Trip {
                 Err(_) => continue,
             }
             self.note(&worker, &booked, asked);
-            match self.way.try_at(&worker, Some(booked), rank).await {
+            match self.try_until_lost(&worker, booked, rank).await {
                 Tried::Answered(answer) => {
                     // If it has to go on elsewhere, something else is sent there.
                     self.way.sent = Bytes::new();
@@ -121,12 +124,19 @@ impl Trip {
                     if this.kind != TryFailure::NoAdapter {
                         self.question.wanted.tried.push(worker.id);
                     }
-                    let closed = this.kind == TryFailure::Closed;
+                    let kind = this.kind;
                     failed = Some(this);
-                    if closed {
+                    if let Some(down) = self.pinned_to_lost() {
+                        return Err(down);
+                    }
+                    if kind == TryFailure::Closed {
                         continue;
                     }
                     self.tries += 1;
+                    // It was moved at once, and that was paid for.
+                    if matches!(kind, TryFailure::Stalled | TryFailure::Down) {
+                        continue;
+                    }
                     if self.tries >= self.way.gateway.config.load().serve.retries.tries {
                         break;
                     }
@@ -147,11 +157,16 @@ impl Trip {
         self.question.phase = Phase::Prefill;
         self.question.id = RequestId::new(format!("{}/one", self.question.id.as_str()).as_str());
         self.question.wanted.pinned = Some(Pin { worker, dp: None });
+        // The rank was one of the worker that was to answer.
+        self.question.wanted.dp = None;
     }
 
     fn nowhere(&self, failed: Option<Failed>, turned: &Turned) -> NoAnswer {
         if failed.is_some() {
             return Self::failed(failed);
+        }
+        if let Some(down) = self.pinned_to_lost() {
+            return down;
         }
         NoAnswer::Refused(Refuse::turned(turned, self.deadline))
     }
@@ -165,7 +180,7 @@ impl Trip {
             Some(Failed { why, kind, .. }) => {
                 let status = match kind {
                     TryFailure::Silent => 504,
-                    TryFailure::Closed => 503,
+                    TryFailure::Closed | TryFailure::Stalled | TryFailure::Down => 503,
                     _ => 502,
                 };
                 NoAnswer::Refused(Refuse::failed(

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use homing_config::{Scheme, WorkerSpec};
-use homing_discovery::{Admission, Facts, FoundBy, Health, Outcome, Pass, Ping, Room, State, Turn};
+use homing_config::{AddressRules, Scheme, WorkerSpec};
+use homing_discovery::{Admission, Facts, FoundBy, Health, Outcome, Pass, Ping, Room, StallState, State, Turn};
 use homing_doctor::Finding;
 use homing_domain::{RankId, WorkerId};
 use homing_profile::Time;
@@ -12,9 +12,11 @@ use homing_scheduler::{Duty, Health as Serves};
 use homing_tls::Trust;
 use hyper::header::HeaderValue;
 
-use crate::dial::Address;
 use crate::lane::Lane;
+use crate::progress::WorkerProgress;
+use crate::response_id::WorkerTag;
 use crate::truth::Truth;
+use homing_platform::{Address, ConnectRules};
 
 /// A worker that takes requests.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     /// Its address, as answers and logs name it.
     pub(crate) name: Arc<str>,
+    /// Its address, as ids of responses name it.
+    pub(crate) tag: WorkerTag,
     pub(crate) spec: WorkerSpec,
     /// What it says of itself.
     pub(crate) facts: Arc<Facts>,
@@ -35,6 +39,8 @@ pub(crate) struct Worker {
     pub(crate) findings: OnceLock<Vec<Finding>>,
     /// How well its cache was predicted.
     pub(crate) truth: Truth,
+    /// Whether its engine makes progress.
+    pub(crate) progress: WorkerProgress,
     health: Mutex<Health>,
     draining: AtomicBool,
     /// What the router knows.
@@ -53,8 +59,11 @@ pub(crate) struct Enlisted {
     pub(crate) remarks: Vec<String>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) health: Health,
+    pub(crate) progress: WorkerProgress,
     /// Who must vouch for it, if it is spoken to with TLS.
     pub(crate) trust: Trust,
+    /// Which addresses it may have, if it registered itself.
+    pub(crate) rules: Arc<AddressRules>,
 }
 
 impl Worker {
@@ -66,7 +75,9 @@ impl Worker {
             remarks,
             lane,
             health,
+            progress,
             trust,
+            rules,
         } = enlisted;
         let trust = (spec.url.scheme() == Scheme::Https).then_some(trust);
         let (host, port) = (spec.url.host().to_owned(), spec.url.port());
@@ -75,18 +86,29 @@ impl Worker {
         } else {
             format!("{host}:{port}")
         };
+        let name = spec.url.to_string();
         Self {
             id,
-            name: spec.url.to_string().into(),
+            tag: WorkerTag::of(&name),
+            name: name.into(),
             facts,
             remarks,
             lane,
             // A host has no character that a header may not have.
             host: HeaderValue::from_str(&shown).unwrap_or(HeaderValue::from_static("worker")),
-            address: Address { host, port, trust },
+            address: Address {
+                host,
+                port,
+                trust,
+                rules: spec
+                    .scope
+                    .loopback_use()
+                    .map(|loopback| ConnectRules { rules, loopback }),
+            },
             spec,
             findings: OnceLock::new(),
             truth: Truth::default(),
+            progress,
             health: Mutex::new(health),
             draining: AtomicBool::new(false),
             serves: AtomicBool::new(true),
@@ -125,9 +147,20 @@ impl Worker {
     pub(crate) fn refresh(&self, now: Time) {
         let serves = self.health().would_admit(now);
         if self.serves.swap(serves, Relaxed) != serves {
-            let health = if serves { Serves::Up } else { Serves::Down };
-            self.lane.worker_changed(self.id, |facts| facts.health = health);
+            self.tell_router();
         }
+    }
+
+    /// Tells the router which of its ranks may be chosen.
+    pub(crate) fn tell_router(&self) {
+        let serves = self.serves.load(Relaxed);
+        self.lane.worker_changed(self.id, |facts| {
+            facts.health = if serves {
+                self.progress.serves(facts.rank.dp)
+            } else {
+                Serves::Down
+            };
+        });
     }
 
     /// What became of a request.
@@ -160,6 +193,16 @@ impl Worker {
     pub(crate) fn is_silent(&self) -> bool {
         let found_by = FoundBy::Pings;
         matches!(self.state(), State::Down { found_by: by, .. } if by == found_by)
+    }
+
+    /// Whether it serves nothing until it is tried again: a request that insists on it is refused.
+    pub(crate) fn is_down(&self) -> bool {
+        matches!(self.state(), State::Down { .. } | State::HalfOpen { .. })
+    }
+
+    /// Whether one of its ranks is ejected because it makes no progress.
+    pub(crate) fn is_stalled(&self) -> bool {
+        matches!(self.progress.worst(), StallState::Ejected { .. })
     }
 
     /// Takes no new requests from now on, or does again.
@@ -195,6 +238,11 @@ impl Worker {
     fn turned(&self, now: Time, turn: Option<Turn>) {
         if let Some(turn) = turn {
             let (from, to, why) = (turn.from, turn.to, turn.why);
+            // What waits here leaves at once.
+            self.progress.set_down(match to {
+                State::Down { found_by, .. } => Some(found_by),
+                State::Up | State::Suspect | State::HalfOpen { .. } => None,
+            });
             if matches!(to, State::Down { .. }) {
                 tracing::warn!(worker = %self.name, why, "is left out");
             } else {

@@ -11,8 +11,8 @@ use crate::service;
 pub fn run(config: &Config) -> anyhow::Result<()> {
     service::run(config, service::Threads::All, async |stop| {
         let agent = Agent::start(config, Arc::default()).await?;
-        service::announce(agent.address()?)?;
-        agent.serve(stop).await?;
+        service::announce_url(&agent.url()?)?;
+        agent.serve(stop).await;
         Ok(())
     })
 }

@@ -149,8 +149,9 @@ async fn look_at_all(
             .key
             .read()
             .context("the key of workers cannot be read (`serve.worker-key`)")?,
+        ..Outward::default()
     };
-    let examiner = Examiner::new(config.clone(), patience, &outward)?;
+    let examiner = Examiner::new(config.clone(), patience, &outward);
     let mut looked = Vec::new();
     for said in workers {
         let (facts, filled) = match examiner.learn(&said, &defaults).await {

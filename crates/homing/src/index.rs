@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use homing_config::Resolved;
 use homing_indexer::Service;
 
@@ -16,7 +15,8 @@ pub fn run(resolved: &Resolved) -> anyhow::Result<()> {
         for line in index.workers() {
             writeln!(io::stderr(), "{line}")?;
         }
-        service::announce(index.address())?;
-        index.run(stop).await.context("cannot go on answering")
+        service::announce_url(&index.url())?;
+        index.run(stop).await;
+        Ok(())
     })
 }

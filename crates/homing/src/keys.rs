@@ -7,7 +7,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use homing_config::Switch;
 use homing_config::keys::{self, Quota};
 
 /// The subcommand and its arguments.
@@ -42,6 +43,12 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(i32))
                 .help("The priority of its requests, and the highest that they can ask for"),
         )
+        .arg(
+            Arg::new("pin")
+                .long("pin")
+                .action(ArgAction::SetTrue)
+                .help("Let its requests name workers and data-parallel ranks"),
+        )
         .arg(number("requests-per-minute", "Requests that it may make in a minute"))
         .arg(number(
             "tokens-per-minute",
@@ -75,6 +82,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<String> {
     let priority = matches.get_one("priority").copied().unwrap_or_default();
     let mut fresh = keys::fresh(tenant, priority, quota)?;
     fresh.spec.name = matches.get_one("name").cloned();
+    if matches.get_flag("pin") {
+        fresh.spec.pin = Switch::On;
+    }
     let table = fresh.spec.to_toml();
     // What could not be read again is not to be written.
     keys::parse(&table)?;

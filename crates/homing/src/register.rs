@@ -36,7 +36,7 @@ pub async fn start(config: &Config, places: &[Place]) -> anyhow::Result<Register
             token: token.clone(),
             trust: trust.clone(),
         };
-        registrants.push(Registrant::start(registrant).context("cannot make an HTTP client")?);
+        registrants.push(Registrant::start(registrant));
     }
     Ok(Registered(registrants))
 }
@@ -119,7 +119,10 @@ fn near(ip: IpAddr, text: &str) -> Option<Endpoint> {
     let port = |all: &str| text.strip_prefix("tcp://")?.strip_prefix(all)?.strip_prefix(':');
     let port = ["*", "0.0.0.0", "[::]"].into_iter().find_map(port);
     let text = port.map_or_else(|| text.to_owned(), |port| format!("tcp://{}", with_port(ip, port)));
-    Endpoint::parse(&text).ok()
+    // A gateway takes no local socket from a registration.
+    Endpoint::parse(&text)
+        .ok()
+        .filter(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }))
 }
 
 fn with_port(ip: IpAddr, port: &str) -> String {

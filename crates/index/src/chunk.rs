@@ -263,7 +263,7 @@ mod aligned {
 /// Where whole chunks come from: the system itself. Allocators give out again what somebody else gave back, and where a single
 /// small page of two mebibytes was in use once, the system backs none of it with a huge one any more: clearing a chunk took five
 /// times as long then, and giving it back was among the writer's longest pieces of work.
-#[cfg(all(target_os = "linux", not(any(shuttle, loom))))]
+#[cfg(all(target_os = "linux", not(any(shuttle, loom, asan, miri))))]
 #[expect(
     unsafe_code,
     reason = "mappings with advice to the system; what callers must see to is said of each"
@@ -318,7 +318,9 @@ mod system {
     }
 }
 
-#[cfg(all(not(target_os = "linux"), not(any(shuttle, loom))))]
+/// From the allocator: on systems other than Linux, and where a checker of memory watches, which knows the bounds of what is
+/// allocated and not of what is mapped.
+#[cfg(all(any(not(target_os = "linux"), asan, miri), not(any(shuttle, loom))))]
 #[expect(unsafe_code, reason = "the same from the allocator, where we know no better")]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -405,7 +407,7 @@ mod tests {
         chunk[CHUNK_WORDS - 1].store(7, Ordering::Relaxed);
         assert_eq!(chunk[CHUNK_WORDS - 1].load(Ordering::Relaxed), 7);
         assert_eq!(chunk.as_ptr().addr() % (CHUNK_WORDS * 8), 0);
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(any(asan, miri))))]
         assert!(mapped_bytes() >= CHUNK_WORDS * 8);
     }
 

@@ -9,6 +9,9 @@ use crate::shelf::{Shelf, state_name};
 /// The most ranks that are named; the rest is counted.
 const NAMED: usize = 100;
 
+/// How it is, for a caller without a token.
+pub(crate) const BRIEF: &str = "{\"status\":\"ok\"}";
+
 /// How it is, as JSON. A rank that is not live is no reason to be restarted, so the status is ok whenever it answers.
 pub(crate) fn report(app: &App) -> String {
     let shelves = &app.shelves;

@@ -1,17 +1,18 @@
 //! Which requests are taken, up to which limits?
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::Router;
-use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use homing_domain::KeyHasher;
+use homing_platform::{BodyBudget, BodyLimits, BodyOwner, Caller, ClientAddress};
 use homing_telemetry::{Metrics, Outcome};
 use tokio::sync::Semaphore;
 
@@ -21,10 +22,8 @@ use crate::record::Progress;
 use crate::shelf::Shelves;
 use crate::{health, overlap, ranks};
 
-/// How long the body of a question may take to come.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// Questions whose bodies are held at once; others wait before theirs are read.
-const BODIES: usize = 256;
+/// Questions that are answered at once; others wait.
+const QUESTIONS: usize = 256;
 /// A longer body is read on a thread where it keeps nobody waiting.
 const LONG_BODY: usize = 128 << 10;
 
@@ -34,24 +33,30 @@ pub(crate) struct App {
     pub(crate) shelves: Shelves,
     pub(crate) hasher: KeyHasher,
     pub(crate) metrics: Arc<Metrics>,
-    /// The longest body, in bytes.
-    pub(crate) max_body: u64,
-    /// One for each body that may be held.
-    pub(crate) bodies: Semaphore,
+    pub(crate) bodies: Bodies,
+    /// One for each question that may be answered at once.
+    pub(crate) questions: Semaphore,
     /// One for each dump that may be under way.
     pub(crate) dumps: Arc<Semaphore>,
     /// How the recording is getting on, if there is one.
     pub(crate) recording: Option<Progress>,
 }
 
+/// How bodies are read.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    pub(crate) budget: Arc<BodyBudget>,
+    pub(crate) limits: BodyLimits,
+}
+
 impl App {
-    pub(crate) fn new(shelves: Shelves, hasher: KeyHasher, metrics: Arc<Metrics>, max_body: u64) -> Self {
+    pub(crate) fn new(shelves: Shelves, hasher: KeyHasher, metrics: Arc<Metrics>, bodies: Bodies) -> Self {
         Self {
             shelves,
             hasher,
             metrics,
-            max_body,
-            bodies: Semaphore::new(BODIES),
+            bodies,
+            questions: Semaphore::new(QUESTIONS),
             dumps: Arc::new(Semaphore::new(dump::MOST)),
             recording: None,
         }
@@ -71,8 +76,8 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn overlap(State(app): State<Arc<App>>, body: Body) -> Response {
-    let answered = try_overlap(&app, body).await;
+async fn overlap(State(app): State<Arc<App>>, request: Request) -> Response {
+    let answered = try_overlap(&app, request).await;
     let outcome = match &answered {
         Ok(_) => Outcome::Answered,
         Err(problem) => problem.outcome(),
@@ -81,9 +86,9 @@ async fn overlap(State(app): State<Arc<App>>, body: Body) -> Response {
     answered.map_or_else(Problem::into_response, |text| json(StatusCode::OK, text))
 }
 
-async fn try_overlap(app: &Arc<App>, body: Body) -> Result<String, Problem> {
-    let _room = app.bodies.acquire().await.map_err(|_closed| Problem::Closing)?;
-    let body = read(body, app.max_body).await?;
+async fn try_overlap(app: &Arc<App>, request: Request) -> Result<String, Problem> {
+    let body = app.bodies.read(request).await?;
+    let _turn = app.questions.acquire().await.map_err(|_closed| Problem::Closing)?;
     let started = Instant::now();
     let answered = if body.len() <= LONG_BODY {
         answer(app, &body)
@@ -100,30 +105,16 @@ fn answer(app: &App, body: &[u8]) -> Result<String, Problem> {
     overlap::answer(&app.shelves, &app.hasher, body, &app.metrics)
 }
 
-async fn read(body: Body, limit: u64) -> Result<Bytes, Problem> {
-    let most = usize::try_from(limit).unwrap_or(usize::MAX);
-    let read = tokio::time::timeout(BODY_PATIENCE, axum::body::to_bytes(body, most)).await;
-    let read = read.map_err(|_elapsed| Problem::TooSlow {
-        seconds: BODY_PATIENCE.as_secs(),
-    })?;
-    read.map_err(|error| {
-        if is_too_long(&error) {
-            Problem::TooLarge { limit }
-        } else {
-            Problem::CutOff
-        }
-    })
-}
-
-fn is_too_long(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        cause = error.source();
+impl Bodies {
+    async fn read(&self, request: Request) -> Result<Bytes, Problem> {
+        let address = request.extensions().get::<ClientAddress>();
+        // Only tests ask without a connection.
+        let client = address.map_or(IpAddr::from(Ipv4Addr::UNSPECIFIED), |address| address.0);
+        let read = self
+            .budget
+            .read(request.into_body(), BodyOwner::Address(client), &self.limits);
+        read.await.map_err(Problem::Body)
     }
-    false
 }
 
 async fn ranks(State(app): State<Arc<App>>) -> Result<Response, Problem> {
@@ -140,6 +131,10 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([kind], app.metrics.render()).into_response()
 }
 
-async fn health(State(app): State<Arc<App>>) -> Response {
-    json(StatusCode::OK, health::report(&app))
+async fn health(State(app): State<Arc<App>>, caller: Option<Extension<Caller>>) -> Response {
+    let report = match caller {
+        Some(Extension(Caller::Anonymous)) => health::BRIEF.to_owned(),
+        Some(Extension(Caller::Authorized)) | None => health::report(&app),
+    };
+    json(StatusCode::OK, report)
 }

@@ -1,10 +1,14 @@
 //! What can be wrong with a request, and how is it said?
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use homing_domain::excerpt_to;
+use homing_platform::BodyError;
 use homing_telemetry::Outcome;
 use thiserror::Error;
 
+/// The most bytes of a message, whatever it repeats of a request.
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// What can be asked.
 const ROUTES: &str = "POST /v1/overlap and GET /v1/ranks, /v1/dump, /metrics, /health";
 
@@ -13,12 +17,8 @@ const ROUTES: &str = "POST /v1/overlap and GET /v1/ranks, /v1/dump, /metrics, /h
 pub(crate) enum Problem {
     #[error("the body cannot be read as a question: {0}")]
     Malformed(String),
-    #[error("the body is longer than {limit} bytes; the limit is the setting `index.max-request-bytes`")]
-    TooLarge { limit: u64 },
-    #[error("the body did not come within {seconds} s")]
-    TooSlow { seconds: u64 },
-    #[error("the body could not be read to its end")]
-    CutOff,
+    #[error("{}", body_message(.0))]
+    Body(BodyError),
     #[error("give either `tokens` or `keys`, not both")]
     TokensAndKeys,
     #[error("give `tokens` or `keys`")]
@@ -56,8 +56,7 @@ pub(crate) enum Problem {
 impl Problem {
     fn status(&self) -> StatusCode {
         match self {
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(error) => StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
             Self::UnknownModel { .. } | Self::UnknownBlockSize { .. } | Self::NoSuchRank | Self::NotFound => {
                 StatusCode::NOT_FOUND
             }
@@ -70,9 +69,10 @@ impl Problem {
     fn code(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
-            Self::TooLarge { .. } => "too_large",
-            Self::TooSlow { .. } => "too_slow",
-            Self::CutOff => "cut_off",
+            Self::Body(BodyError::TooLarge(_)) => "too_large",
+            Self::Body(BodyError::Timeout(_) | BodyError::TooSlow { .. }) => "too_slow",
+            Self::Body(BodyError::Budget(_)) => "busy",
+            Self::Body(BodyError::Broken(_)) => "cut_off",
             Self::TokensAndKeys | Self::NoTokensNorKeys => "tokens_or_keys",
             Self::InKeysAlready { .. } => "in_keys_already",
             Self::MediaOutOfOrder { .. } => "media_out_of_order",
@@ -92,7 +92,8 @@ impl Problem {
     /// How the metrics count it.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::TooLarge { .. } => Outcome::TooLarge,
+            Self::Body(BodyError::TooLarge(_)) => Outcome::TooLarge,
+            Self::Body(BodyError::Budget(_)) => Outcome::Failed,
             Self::UnknownModel { .. } | Self::UnknownBlockSize { .. } => Outcome::UnknownModel,
             Self::Closing => Outcome::Failed,
             _ => Outcome::Malformed,
@@ -102,8 +103,26 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let error = serde_json::json!({ "error": { "code": self.code(), "message": self.to_string() } });
-        json(self.status(), error.to_string())
+        let message = self.to_string();
+        let message = excerpt_to(&message, MAX_MESSAGE_BYTES);
+        let error = serde_json::json!({ "error": { "code": self.code(), "message": message } });
+        let mut response = json(self.status(), error.to_string());
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            let soon = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, soon);
+        }
+        response
+    }
+}
+
+/// What is wrong with a body, with the setting that limits it.
+fn body_message(error: &BodyError) -> String {
+    match error {
+        BodyError::TooLarge(limit) => {
+            format!("the body is longer than {limit} bytes; the limit is the setting `index.max-request-bytes`")
+        }
+        BodyError::Broken(_) => "the body could not be read to its end".to_owned(),
+        BodyError::Timeout(_) | BodyError::TooSlow { .. } | BodyError::Budget(_) => error.to_string(),
     }
 }
 

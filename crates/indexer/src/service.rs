@@ -1,6 +1,6 @@
 //! From what the operator asked for to a service that answers, and its end.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use homing_config::{Config, Resolved};
 use homing_domain::KeyHasher;
 use homing_keeper::{Fleet, FleetError, Hooks};
+use homing_platform::{BodyBudget, BodyLimits, CredentialsError, HttpServer};
 use homing_telemetry::Metrics;
-use homing_transport::http::Bounded;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::http::{self, App};
+use crate::http::{self, App, Bodies};
 use crate::record::{self, Ending, RecordError, Recording};
 use crate::shelf::{Kept, Shelves};
 
 /// After it was told to stop, how long answers that are under way may take.
 const GRACE: Duration = Duration::from_secs(5);
-/// Connections at once.
-const CONNECTIONS: usize = 4096;
+/// How long the body of a question may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the service cannot start.
 #[derive(Debug, Error)]
@@ -39,6 +39,9 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The certificate or the token cannot be used.
+    #[error("`index.tls-cert`, `index.tls-key` or `index.token`: {0}")]
+    Credentials(#[from] CredentialsError),
     /// The recording cannot be begun.
     #[error("cannot record to {path} (`index.record`): {error}")]
     Record {
@@ -66,6 +69,7 @@ pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    server: HttpServer,
     /// Ends with this.
     recording: Option<Recording>,
 }
@@ -83,12 +87,19 @@ impl Service {
         };
         let app = App {
             recording: recording.as_ref().map(Recording::progress),
-            ..App::new(shelves, hasher, metrics, config.indexer.max_request_bytes)
+            ..App::new(shelves, hasher, metrics.clone(), bodies(config, &metrics))
         };
+        let app = Arc::new(app);
+        let (settings, renew) = (&config.indexer.http, config.discovery.file_interval);
+        let server = HttpServer::new(settings, http::routes(app.clone()), renew, &metrics)?;
+        if !address.ip().is_loopback() && !server.asks_for_token() {
+            tracing::warn!(%address, "other machines can read what is cached where: set `index.token`");
+        }
         Ok(Self {
             listener,
             address,
-            app: Arc::new(app),
+            app,
+            server,
             recording,
         })
     }
@@ -96,6 +107,11 @@ impl Service {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The same, with how it is spoken to.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.server.scheme(), self.address)
     }
 
     /// One line for each worker: who it is, and where what it caches is heard.
@@ -107,14 +123,12 @@ impl Service {
     }
 
     /// Answers until `stop` is done, and what was asked before that within a few seconds.
-    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
         let (told, tell) = oneshot::channel();
         let stop = async move {
             stop.await;
             let _ = told.send(());
         };
-        let serving = axum::serve(Bounded::new(self.listener, CONNECTIONS), http::routes(self.app.clone()));
-        let serving = serving.with_graceful_shutdown(stop).into_future();
         let late = async move {
             // An error means that it ended by itself.
             if tell.await.is_ok() {
@@ -123,17 +137,13 @@ impl Service {
                 std::future::pending::<()>().await;
             }
         };
-        let served = tokio::select! {
-            served = serving => served,
-            () = late => {
-                tracing::warn!("answers that took longer than {GRACE:?} were cut off");
-                Ok(())
-            }
-        };
+        tokio::select! {
+            () = self.server.run(self.listener, stop) => {}
+            () = late => tracing::warn!("answers that took longer than {GRACE:?} were cut off"),
+        }
         // It ends while its ranks are still there: that they leave, because we do, is no part of it.
         drop(self.recording);
         drop(self.app);
-        served
     }
 }
 
@@ -192,6 +202,20 @@ async fn still(path: PathBuf, config: &Config, metrics: &Metrics) -> Result<Shel
         (subject, Kept::still(still))
     });
     Ok(Shelves::new(rebuilt.members, kept.collect()))
+}
+
+/// How bodies of questions are read.
+fn bodies(config: &Config, metrics: &Arc<Metrics>) -> Bodies {
+    let bodies = &config.serve.bodies;
+    Bodies {
+        budget: BodyBudget::new(bodies.budget_bytes, metrics),
+        limits: BodyLimits {
+            max_bytes: config.indexer.max_request_bytes,
+            timeout: BODY_TIMEOUT,
+            min_bytes_per_second: bodies.min_upload_bytes_per_second,
+            window: bodies.upload_window,
+        },
+    }
 }
 
 async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use homing_domain::{Digest, DpRank, KeyHasher, Sequence};
 use homing_feed::{Ask, ClearReach, Coverage, Identity, ListHead, Part, Recovery, What};
 use homing_index::Copies;
+use homing_platform::{HttpClient, HttpClientError, HttpResponse, StatusCode};
 use homing_telemetry::Metrics;
 use homing_wire::frame::{self, Frame, FrameReader, Heartbeat, SnapshotPart, SnapshotReader};
-use reqwest::{Client, Response, StatusCode};
 use thiserror::Error;
 
 use crate::source::{Ear, Joining, Source, Speech, Voice};
@@ -38,7 +38,7 @@ pub struct AgentConfig {
 #[derive(Debug)]
 pub struct AgentSource {
     config: AgentConfig,
-    client: Client,
+    client: HttpClient,
     metrics: Arc<Metrics>,
     /// What the agent calls the worker; learnt on the first contact, forgotten on the first failure.
     number: Mutex<Option<u32>>,
@@ -48,7 +48,7 @@ pub struct AgentSource {
 #[derive(Debug, Error)]
 enum AgentError {
     #[error("the agent cannot be reached: {0}")]
-    Http(#[from] reqwest::Error),
+    Http(#[from] HttpClientError),
     #[error("the agent answers {status}: {words}")]
     Refused { status: StatusCode, words: String },
     #[error("the agent no longer has that")]
@@ -79,7 +79,7 @@ struct KnownRank {
 
 impl AgentSource {
     /// For one rank of one worker that an agent watches.
-    pub fn new(config: AgentConfig, client: Client, metrics: Arc<Metrics>) -> Self {
+    pub fn new(config: AgentConfig, client: HttpClient, metrics: Arc<Metrics>) -> Self {
         Self {
             config,
             client,
@@ -120,14 +120,14 @@ impl AgentSource {
         Ok(found.worker_number)
     }
 
-    async fn get(&self, path: &str) -> Result<Response, AgentError> {
+    async fn get(&self, path: &str) -> Result<HttpResponse, AgentError> {
         let (number, dp) = (self.number().await?, self.config.dp.0);
         let url = format!("{}/v1/ranks/{number}/{dp}/{path}", self.config.agent);
         let sent = tokio::time::timeout(self.config.silence, self.client.get(url).send()).await;
         accepted(sent.map_err(|_| AgentError::Silent(self.config.silence))??).await
     }
 
-    async fn piece(&self, response: &mut Response) -> Result<Option<Bytes>, AgentError> {
+    async fn piece(&self, response: &mut HttpResponse) -> Result<Option<Bytes>, AgentError> {
         let piece = tokio::time::timeout(self.config.silence, response.chunk()).await;
         let piece = piece.map_err(|_| AgentError::Silent(self.config.silence))??;
         self.metrics
@@ -246,7 +246,7 @@ fn position(beat: &Heartbeat) -> Option<(Sequence, Digest)> {
     beat.position.map(|at| (at.sequence, at.digest))
 }
 
-async fn accepted(response: Response) -> Result<Response, AgentError> {
+async fn accepted(response: HttpResponse) -> Result<HttpResponse, AgentError> {
     match response.status() {
         StatusCode::OK => Ok(response),
         StatusCode::GONE => Err(AgentError::Gone),

@@ -136,7 +136,7 @@ impl EngineSource {
         };
         let request = envelope::replay_request(from);
         let request: Vec<&[u8]> = request.iter().map(AsRef::as_ref).collect();
-        let replay = zmq::replay(endpoint, &request, self.config.ask).await;
+        let replay = zmq::replay(endpoint, &request, self.config.ask.clone()).await;
         let mut replay = replay.map_err(|error| error.to_string())?;
         loop {
             let message = replay.next().await.map_err(|error| error.to_string())?;
@@ -178,10 +178,18 @@ impl Source for EngineSource {
 
     fn listen(self: Arc<Self>, mut ear: Ear) -> Speech {
         Box::pin(async move {
+            let mut last_error = String::new();
             loop {
                 match self.subscribe().await {
                     Ok(subscriber) => self.hear(subscriber, &mut ear).await,
-                    Err(error) => ear.disconnected(&error).await,
+                    Err(error) => {
+                        let error = error.to_string();
+                        if error != last_error {
+                            tracing::warn!(rank = %ear.rank(), "no events of this rank: {error}");
+                        }
+                        ear.disconnected(&error).await;
+                        last_error = error;
+                    }
                 }
                 tokio::time::sleep(BIND_AGAIN).await;
             }

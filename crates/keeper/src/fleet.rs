@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homing_config::config::{Agent, Events as EventsConfig};
-use homing_config::{Config, EventSource, EventsEndpoint, EventsMode, WorkerSpec};
+use homing_config::{AddressRules, Config, EventSource, EventsEndpoint, EventsMode, LoopbackUse, WorkerSpec};
 use homing_domain::{BlockSize, DpRank, KeyHasher, ModelName, RankId, WorkerId};
 use homing_feed::FeedConfig;
 use homing_index::IndexConfig;
+use homing_platform::{HttpClient, HttpClientConfig};
 use homing_telemetry::Metrics;
 use homing_transport::zmq::{
-    Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig,
+    AddressFilter, Backoff, Endpoint, EndpointError, Exposure, Heartbeat, Limits, Patience, ReplayConfig,
+    SubscribeConfig,
 };
 use homing_wire::DecoderConfig;
 use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::agent::{AgentConfig, AgentSource};
+use crate::client::{self, ClientError};
 use crate::engine::{EngineConfig, EngineSource, Events};
 use crate::keeper::{Keeper, KeeperConfig, KeeperGone};
 use crate::lane::{Lanes, LanesConfig};
@@ -75,9 +78,9 @@ pub enum FleetError {
     /// Threads cannot be started.
     #[error("cannot start a thread: {0}")]
     Threads(#[from] std::io::Error),
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
+    /// The HTTP client for agents cannot be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// An address is not one that our sockets take.
     #[error("worker {worker}: {reason}")]
     Endpoint {
@@ -205,21 +208,77 @@ pub struct Sources {
     agent: Agent,
     events: EventsConfig,
     hasher: KeyHasher,
-    client: reqwest::Client,
+    /// For engines.
+    client: HttpClient,
+    /// For agents.
+    agent_client: HttpClient,
+    registered: Option<RegisteredAccess>,
     metrics: Arc<Metrics>,
+}
+
+/// How the sources of workers are reached that registered themselves: at addresses that the rules allow, judged whenever they are used.
+#[derive(Clone, Debug)]
+pub struct RegisteredAccess {
+    /// The rules.
+    pub rules: Arc<AddressRules>,
+    /// Resolves names by the rules, for workers on other machines.
+    pub remote_client: HttpClient,
+    /// The same for workers on this machine.
+    pub local_client: HttpClient,
 }
 
 impl Sources {
     /// All sources share their connections and what they count.
-    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder().connect_timeout(config.events.connect_timeout);
+    pub fn new(config: &Config, metrics: &Arc<Metrics>) -> Result<Self, ClientError> {
+        let client = HttpClientConfig {
+            connect_timeout: config.events.connect_timeout,
+            ..HttpClientConfig::default()
+        };
         Ok(Self {
             agent: config.agent.clone(),
             events: config.events.clone(),
             hasher: KeyHasher::new(config.hash_seed),
-            client: client.build()?,
+            client: HttpClient::new(client),
+            agent_client: client::agent_client(config)?,
+            registered: None,
             metrics: metrics.clone(),
         })
+    }
+
+    /// The same, where workers can register themselves.
+    #[must_use]
+    pub fn with_registered(self, access: RegisteredAccess) -> Self {
+        Self {
+            registered: Some(access),
+            ..self
+        }
+    }
+
+    /// The client for the sources of a worker.
+    fn client(&self, spec: &WorkerSpec) -> HttpClient {
+        let client = match (spec.scope.loopback_use(), &self.registered) {
+            (Some(LoopbackUse::Listed), Some(access)) => &access.remote_client,
+            (Some(LoopbackUse::Allowed), Some(access)) => &access.local_client,
+            (None, _) | (_, None) => &self.client,
+        };
+        client.clone()
+    }
+
+    /// The client for a worker's agent. The token of agents is not sent to an agent that a registration names.
+    fn client_of_agent(&self, spec: &WorkerSpec) -> HttpClient {
+        match spec.scope.loopback_use() {
+            None => self.agent_client.clone(),
+            Some(_) => self.client(spec),
+        }
+    }
+
+    /// Which addresses the sockets of a worker's events may lead to.
+    fn filter(&self, spec: &WorkerSpec) -> Option<AddressFilter> {
+        let (loopback, access) = spec.scope.loopback_use().zip(self.registered.as_ref())?;
+        let rules = access.rules.clone();
+        Some(AddressFilter::new(move |address| {
+            rules.check(address, loopback).map_err(|denied| denied.to_string())
+        }))
     }
 
     /// Where the events of one rank of a worker come from, if anybody is listened to.
@@ -246,7 +305,7 @@ impl Sources {
                     silence: self.agent.heartbeat * AGENT_BEATS,
                     backoff: AGENT_BACKOFF,
                 },
-                self.client.clone(),
+                self.client_of_agent(spec),
                 self.metrics.clone(),
             ))),
             EventSource::Stream { events, replay, topic } => {
@@ -256,10 +315,14 @@ impl Sources {
                     replay: replay.transpose()?,
                     decoder,
                     copies: spec.copies,
-                    subscribe: self.subscribe(topic),
+                    subscribe: SubscribeConfig {
+                        filter: self.filter(spec),
+                        ..self.subscribe(topic)
+                    },
                     ask: ReplayConfig {
                         limits: self.limits(),
                         patience: self.patience(),
+                        filter: self.filter(spec),
                         ..ReplayConfig::default()
                     },
                 };
@@ -274,7 +337,7 @@ impl Sources {
                     timeout: self.events.connect_timeout,
                     max_bytes: self.events.max_message_bytes,
                 },
-                self.client.clone(),
+                self.client(spec),
                 self.metrics.clone(),
             ))),
         })
@@ -294,6 +357,7 @@ impl Sources {
                 most: CONNECT_AGAIN,
                 ..Backoff::default()
             },
+            filter: None,
         }
     }
 

@@ -20,6 +20,7 @@
 
 mod agent;
 mod board;
+mod client;
 mod clock;
 mod engine;
 mod fleet;
@@ -35,9 +36,12 @@ mod writer;
 
 pub use agent::{AgentConfig, AgentSource};
 pub use board::Standing;
+pub use client::ClientError;
 pub use clock::Clock;
 pub use engine::{EngineConfig, EngineSource, Events};
-pub use fleet::{Fleet, FleetError, Member, Sources, Subject, feed_config, index_config, lanes_config};
+pub use fleet::{
+    Fleet, FleetError, Member, RegisteredAccess, Sources, Subject, feed_config, index_config, lanes_config,
+};
 pub use keeper::{Keeper, KeeperConfig, KeeperGone, Snapshot, View, ViewedRank};
 pub use lane::{Lanes, LanesConfig};
 pub use poll::{PollConfig, PollSource};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use homing_feed::{Ask, ClearReach, Identity, Part, Recovery};
 use homing_index::Copies;
+use homing_platform::{HttpClient, HttpClientError};
 use homing_telemetry::Metrics;
 use homing_wire::DecoderConfig;
-use reqwest::Client;
 use thiserror::Error;
 
 use crate::source::{Ear, Joining, Source, Speech, Voice};
@@ -34,14 +34,14 @@ pub struct PollConfig {
 #[derive(Debug)]
 pub struct PollSource {
     config: PollConfig,
-    client: Client,
+    client: HttpClient,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Error)]
 enum PollError {
     #[error("the engine cannot be asked for its events: {0}")]
-    Http(#[from] reqwest::Error),
+    Http(#[from] HttpClientError),
     #[error("the engine's answer has more than {0} bytes")]
     TooLong(u64),
     #[error("the engine took more than {0:?} to answer")]
@@ -50,7 +50,7 @@ enum PollError {
 
 impl PollSource {
     /// For one engine.
-    pub fn new(config: PollConfig, client: Client, metrics: Arc<Metrics>) -> Self {
+    pub fn new(config: PollConfig, client: HttpClient, metrics: Arc<Metrics>) -> Self {
         Self {
             config,
             client,

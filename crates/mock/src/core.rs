@@ -40,9 +40,14 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) faults: FaultBox,
     telling: Telling,
+    /// What `/metrics` shows while the engine core stalls: an API server repeats what it was told last.
+    frozen: Mutex<Option<Vec<RankNumbers>>>,
     /// KV for others and from them, where it is handed over.
     pub(crate) kv: Option<Kv>,
 }
+
+/// What is known of one rank.
+type RankNumbers = (Load, AdapterUse, Tally);
 
 /// Who hears of the cache.
 #[derive(Debug)]
@@ -92,6 +97,7 @@ impl Core {
             clock,
             faults: FaultBox::new(faults),
             telling,
+            frozen: Mutex::default(),
             kv,
         };
         core.state().engine.set_slowdown(faults.slowdown);
@@ -178,7 +184,13 @@ impl Core {
 
     /// Changes what goes wrong.
     pub(crate) fn change(&self, change: &Change) -> Faults {
+        let stalled = self.faults.now().stall;
         let faults = self.faults.change(change);
+        if faults.stall != stalled {
+            let frozen = faults.stall.then(|| self.numbers());
+            *locked(&self.frozen) = frozen;
+            self.wake.notify_one();
+        }
         self.state().engine.set_slowdown(faults.slowdown);
         faults
     }
@@ -211,10 +223,26 @@ impl Core {
 
     /// Looks at a rank: how busy it is, which adapters it has, what was counted.
     pub(crate) fn look<T>(&self, rank: DpRank, see: impl FnOnce(&Load, &AdapterUse, &Tally) -> T) -> Option<T> {
+        if let Some(frozen) = &*locked(&self.frozen) {
+            let (load, adapters, tally) = frozen.get(usize::from(rank.0))?;
+            return Some(see(load, adapters, tally));
+        }
         let state = self.state();
         let load = state.engine.load(rank)?;
         let adapters = state.engine.adapter_use(rank)?;
         Some(see(&load, &adapters, state.tallies.get(usize::from(rank.0))?))
+    }
+
+    /// The numbers of all ranks.
+    fn numbers(&self) -> Vec<RankNumbers> {
+        let state = self.state();
+        let ranks = state.tallies.iter().zip(0..);
+        ranks
+            .filter_map(|(tally, rank)| {
+                let rank = DpRank(rank);
+                Some((state.engine.load(rank)?, state.engine.adapter_use(rank)?, tally.clone()))
+            })
+            .collect()
     }
 
     /// Requests of this life that were refused because too many wait.
@@ -236,6 +264,8 @@ impl Core {
     pub(crate) async fn drive(self: Arc<Self>) {
         let mut outcome = Outcome::default();
         loop {
+            // The API server goes on answering meanwhile.
+            self.faults.flowing().await;
             let next = self.work(&mut outcome);
             for job in self.jobs() {
                 tokio::spawn(crate::kv::run(Arc::clone(&self), job));

@@ -14,7 +14,8 @@ pub struct Faults {
     pub refuse: bool,
     /// Requests for answers get status 500.
     pub fail: bool,
-    /// Requests for answers are taken and nothing comes back.
+    /// The engine core stops, as in a hang: running streams get no more tokens, requests for answers are taken and nothing comes
+    /// back, counters stand still. `/health` and `/metrics` are answered.
     pub stall: bool,
     /// Connections are cut after so many tokens of an answer; 0: never.
     pub cut_after: u32,

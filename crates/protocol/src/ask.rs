@@ -112,6 +112,8 @@ pub struct Ask {
     pub cache_salt: Option<String>,
     /// SGLang's `extra_key`, which keeps its cache apart too.
     pub extra_key: Option<String>,
+    /// The cache salt that engines get instead of what the client sent.
+    pub engine_salt: Option<String>,
     /// The engine's priority: in vLLM lower goes first.
     pub priority: Option<i64>,
     /// OpenAI's `user`, or Anthropic's `metadata.user_id`.
@@ -207,6 +209,7 @@ impl Ask {
             stops: Vec::new(),
             cache_salt: None,
             extra_key: None,
+            engine_salt: None,
             priority: None,
             user: None,
             prompt_cache_key: None,
@@ -221,6 +224,11 @@ impl Ask {
     /// Whether it has this feature.
     pub const fn has(&self, feature: Feature) -> bool {
         self.features.has(feature)
+    }
+
+    /// The cache salt that the engine sees.
+    pub fn salt(&self) -> Option<&str> {
+        self.engine_salt.as_deref().or(self.cache_salt.as_deref())
     }
 
     /// The bytes of a field of the body that was read.

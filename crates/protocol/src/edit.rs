@@ -47,6 +47,10 @@ enum Added {
 pub struct Plan {
     /// The name of the model that the worker knows, where it is another one.
     pub model: Option<String>,
+    /// The cache salt that the engine gets, where it is another one than the client's.
+    salt: Option<String>,
+    /// The engine's id of the response that the request continues, where the client knows it under another one.
+    pub previous_response: Option<String>,
     usage: Added,
     tokens: Added,
 }
@@ -54,7 +58,10 @@ pub struct Plan {
 impl Plan {
     /// What must be changed to learn what is wanted.
     pub fn new(ask: &Ask, wanted: Wanted) -> Self {
-        let mut plan = Self::default();
+        let mut plan = Self {
+            salt: ask.engine_salt.clone(),
+            ..Self::default()
+        };
         let pieces = matches!(ask.endpoint, Endpoint::ChatCompletions | Endpoint::Completions);
         // Anthropic's and OpenAI's newer streams tell their usage anyway.
         if wanted == Wanted::Nothing || !pieces || ask.delivery != Delivery::Streamed {
@@ -78,6 +85,20 @@ impl Plan {
         }
         if let Some(model) = &self.model {
             splice.set("model", quoted(model));
+        }
+        if let Some(salt) = &self.salt {
+            splice.set("cache_salt", quoted(salt));
+            // It is part of the salt.
+            if ask.fields.get(body, "extra_key").is_some() {
+                splice.remove("extra_key");
+            }
+        }
+        if let Some(id) = &self.previous_response {
+            splice.set("previous_response_id", quoted(id));
+        }
+        // Engines store a response under this id if it is given: a client could overwrite and then read the response of another one.
+        if ask.endpoint == Endpoint::Responses && ask.fields.get(body, "request_id").is_some() {
+            splice.remove("request_id");
         }
         if self.usage == Added::Yes {
             splice.set_in("stream_options", "include_usage", "true");
@@ -218,6 +239,41 @@ mod tests {
         ] {
             assert_eq!(plan(endpoint, body, Wanted::Usage).1, sent);
         }
+    }
+
+    #[test]
+    fn the_salt_of_the_engine_replaces_that_of_the_client() {
+        for (body, sent) in [
+            (r#"{"cache_salt": "b","x":1}"#, r#"{"cache_salt": "1:a:b","x":1}"#),
+            (
+                r#"{"x":1,"extra_key":"b","cache_salt":"y","cache_salt":null}"#,
+                r#"{"x":1,"cache_salt":"1:a:b"}"#,
+            ),
+            (r#"{"x":1}"#, r#"{"x":1,"cache_salt":"1:a:b"}"#),
+        ] {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            let mut ask = Ask::read(Endpoint::Completions, &body, Limits::default()).unwrap();
+            ask.engine_salt = Some("1:a:b".to_owned());
+            assert_eq!(Plan::new(&ask, Wanted::Nothing).body(&ask, &body), sent);
+        }
+    }
+
+    #[test]
+    fn the_engine_gets_its_own_id_of_a_response_and_chooses_the_next_one() {
+        let body = Bytes::from_static(br#"{"request_id":"resp_b","previous_response_id":"resp_signed","input":"x"}"#);
+        let ask = Ask::read(Endpoint::Responses, &body, Limits::default()).unwrap();
+        let mut plan = Plan::new(&ask, Wanted::Usage);
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_signed","input":"x"}"#
+        );
+        plan.previous_response = Some("resp_a".to_owned());
+        assert_eq!(
+            plan.body(&ask, &body),
+            r#"{"previous_response_id":"resp_a","input":"x"}"#
+        );
+        let (_, chat) = self::plan(Endpoint::ChatCompletions, r#"{"request_id":"a"}"#, Wanted::Usage);
+        assert_eq!(chat, r#"{"request_id":"a"}"#);
     }
 
     #[test]

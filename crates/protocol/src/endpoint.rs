@@ -5,6 +5,8 @@
 //!
 //! It does not answer for what a gateway answers itself, such as the list of models or its own health.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
 /// Whose error format holds, and how a stream is told apart.
@@ -112,6 +114,15 @@ impl Endpoint {
             path: shown(),
             method: method.chars().take(LONGEST_SHOWN).collect(),
         })
+    }
+
+    /// The target that an engine knows, of one that a client sent: without a slash at the end of its path.
+    pub fn target(target: &str) -> Cow<'_, str> {
+        let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+        match path.strip_suffix('/') {
+            Some(path) => Cow::Owned(format!("{path}{query}")),
+            None => Cow::Borrowed(target),
+        }
     }
 
     fn at(path: &str) -> Option<Self> {
@@ -236,6 +247,18 @@ mod tests {
         ] {
             assert_eq!(Endpoint::of("POST", path), Ok(endpoint), "{path}");
             assert_eq!(Endpoint::of("POST", endpoint.path()), Ok(endpoint), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_no_slash_at_the_end_of_its_path() {
+        for (sent, forwarded) in [
+            ("/v1/completions", "/v1/completions"),
+            ("/v1/completions/", "/v1/completions"),
+            ("/v1/completions/?a=b/", "/v1/completions?a=b/"),
+            ("/v2/rerank?a", "/v2/rerank?a"),
+        ] {
+            assert_eq!(Endpoint::target(sent), forwarded);
         }
     }
 

@@ -58,8 +58,6 @@ pub struct Heard {
     pub usage: Option<Usage>,
     /// An error instead of an answer.
     pub error: Option<EngineError>,
-    /// What the engine keeps a response under.
-    pub response: Option<String>,
     /// Every word, with [`Attention::Words`] for chats and completions.
     pub words: Option<Box<Words>>,
 }
@@ -173,9 +171,6 @@ impl Ear {
             usage: usage.map(|usage| self.used(usage)),
             error: error_of(body),
             content: self.endpoint.generates() && finish.is_some(),
-            response: (self.endpoint == Endpoint::Responses)
-                .then(|| entry(body, "id").and_then(word))
-                .flatten(),
             ..Heard::default()
         };
         self.chunks += u64::from(heard.content);
@@ -291,10 +286,6 @@ impl Ear {
                 let usage = entry(response, "usage").filter(|usage| kind(usage) == Some(Kind::Object));
                 heard.usage = usage.map(|usage| self.used(usage));
                 heard.error = error_of(response);
-            }
-            b"response.created" => {
-                let id = entry(data, "response").and_then(|response| entry(response, "id"));
-                heard.response = id.and_then(word);
             }
             b"error" => heard.error = Some(error_of(data).unwrap_or_default()),
             _ => {}
@@ -538,9 +529,6 @@ mod tests {
             ],
         );
         assert_eq!(chunks, 2);
-        assert_eq!(heard[0].response.as_deref(), Some("resp_1"));
-        let whole = Ear::new(Endpoint::Responses, Attention::Facts).whole(br#"{"id":"resp_2","status":"completed"}"#);
-        assert_eq!(whole.response.as_deref(), Some("resp_2"));
         assert!(heard[2].tool && heard[3].done && heard[3].error.is_none());
         assert_eq!(heard[3].finish.as_deref(), Some("incomplete"));
         assert_eq!(heard[3].usage.unwrap().cached, Some(2));

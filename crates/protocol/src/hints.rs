@@ -25,6 +25,8 @@ pub const MOST: usize = 1_024;
 
 /// The beginning of our headers' names.
 const PREFIX: &str = "x-homing-";
+/// The header that names a data-parallel rank, as engines take it.
+const RANK: &str = "x-data-parallel-rank";
 /// Headers with that beginning that are no hints, and not ours to refuse.
 const NO_HINTS: [&str; 1] = ["request-id"];
 
@@ -72,6 +74,8 @@ pub struct Hints {
     pub worker: Option<String>,
     /// The one worker that must compute its prompt, where that may be another.
     pub prefill_worker: Option<String>,
+    /// The data-parallel rank that must serve it, of whichever worker.
+    pub dp_rank: Option<u32>,
     /// Workers among which it may go; empty: all.
     pub allowed: Vec<String>,
     /// Workers to which it must not go.
@@ -173,14 +177,32 @@ impl Hints {
         }
         let mut seen = 0_u64;
         let mut agent = None;
+        let mut rank = None;
         for (name, value) in headers {
             session::from_header(&mut agent, name, value);
+            if name.eq_ignore_ascii_case(RANK) {
+                rank = Some(rank_of(value, rank)?);
+            }
             hints.take_header(name, value, &mut seen)?;
         }
+        hints.dp_rank = rank.or_else(|| body.and_then(|(ask, _)| ask.dp_rank));
         if hints.session.is_none() {
             hints.session = agent.or_else(|| body.and_then(|(ask, _)| session::from_body(ask)));
         }
         Ok(hints)
+    }
+
+    /// What of it names workers or ranks, as the client wrote it.
+    pub fn pin(&self) -> Option<&'static str> {
+        [
+            (self.worker.is_some(), "worker"),
+            (self.prefill_worker.is_some(), "prefill_worker"),
+            (!self.allowed.is_empty(), "workers"),
+            (!self.excluded.is_empty(), "exclude_workers"),
+            (self.dp_rank.is_some(), "data_parallel_rank"),
+        ]
+        .into_iter()
+        .find_map(|(is_given, name)| is_given.then_some(name))
     }
 
     fn take_header(&mut self, name: &str, value: &[u8], seen: &mut u64) -> Result<(), BadHint> {
@@ -236,6 +258,19 @@ impl Hints {
         }
         Ok(())
     }
+}
+
+/// The rank that a header names.
+fn rank_of(value: &[u8], known: Option<u32>) -> Result<u32, BadHint> {
+    let bad = |wrong: &str| BadHint {
+        hint: RANK.to_owned(),
+        wrong: wrong.to_owned(),
+    };
+    if known.is_some() {
+        return Err(bad("is given twice"));
+    }
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    text.trim().parse().map_err(|_| bad("must be a whole number from 0 on"))
 }
 
 fn shown(name: &str) -> String {
@@ -295,6 +330,26 @@ mod tests {
             (by_headers.overrides.cache, by_headers.dry_run),
             (Some(Switch::Off), Switch::On)
         );
+    }
+
+    #[test]
+    fn ranks_are_pins_of_header_or_body() {
+        let rank = |headers: &[(&str, &str)], body: &str| read(headers, body).map(|hints| hints.dp_rank);
+        assert_eq!(rank(&[], r#"{"data_parallel_rank":3}"#), Ok(Some(3)));
+        assert_eq!(rank(&[], r#"{"data_parallel_rank":3,"routed_dp_rank":1}"#), Ok(Some(1)));
+        assert_eq!(
+            rank(&[("X-Data-Parallel-Rank", " 2 ")], r#"{"data_parallel_rank":3}"#),
+            Ok(Some(2))
+        );
+        assert_eq!(rank(&[], r#"{"data_parallel_rank":null}"#), Ok(None));
+        for wrong in ["-1", "x", "", "1.5"] {
+            assert!(rank(&[("x-data-parallel-rank", wrong)], "{}").is_err(), "{wrong}");
+        }
+        assert!(rank(&[("x-data-parallel-rank", "1"), ("x-data-parallel-rank", "1")], "{}").is_err());
+        let pin = |headers: &[(&str, &str)]| read(headers, "{}").unwrap().pin();
+        assert_eq!(pin(&[("x-homing-session", "s"), ("x-homing-labels", "a=b")]), None);
+        assert_eq!(pin(&[("x-homing-exclude-workers", "w")]), Some("exclude_workers"));
+        assert_eq!(pin(&[("x-data-parallel-rank", "0")]), Some("data_parallel_rank"));
     }
 
     #[test]

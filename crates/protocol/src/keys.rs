@@ -80,7 +80,7 @@ const KEYS: &[(&str, Read)] = &[
     }),
     ("custom_params", |ask, field| ask.given(field, Feature::Extension)),
     ("data_parallel_rank", |ask, field| {
-        ask.dp_rank = ask.dp_rank.or(count(field.value));
+        ask.dp_rank = ask.dp_rank.or(rank(field, "data_parallel_rank")?);
         Ok(())
     }),
     ("documents", |ask, field| ask.given(field, Feature::Template)),
@@ -216,7 +216,7 @@ const KEYS: &[(&str, Read)] = &[
         ask.mark(is_true(field.value), Feature::TokenIds)
     }),
     ("routed_dp_rank", |ask, field| {
-        ask.dp_rank = count(field.value).or(ask.dp_rank);
+        ask.dp_rank = rank(field, "routed_dp_rank")?.or(ask.dp_rank);
         Ok(())
     }),
     ("seed", |ask, field| ask.given(field, Feature::Seed)),
@@ -308,6 +308,18 @@ const KEYS: &[(&str, Read)] = &[
     ("watermark", |ask, field| ask.given(field, Feature::Extension)),
     ("watermarking", |ask, field| ask.given(field, Feature::Extension)),
 ];
+
+/// The data-parallel rank that a field names. It is ours to read, so it is ours to refuse.
+fn rank(field: Field<'_>, name: &'static str) -> Result<Option<u32>, BadBody> {
+    if field.value == b"null" {
+        return Ok(None);
+    }
+    let wrong = BadBody::Field {
+        field: name,
+        must: "a whole number from 0 on",
+    };
+    count(field.value).map(Some).ok_or(wrong)
+}
 
 /// Whether a format is that of any text.
 fn is_plain(format: &[u8]) -> bool {

@@ -5,7 +5,9 @@
 //! - [`sse`]: where events of a stream begin and end; [`heard`]: what they say;
 //! - [`edit`]: what we add to a request, and take out of its answer again;
 //! - [`migrate`]: how an answer that broke off is continued elsewhere;
+//! - [`engine_fields`], [`form`] and [`answer_filter`]: what of a client never reaches an engine, and of an engine never a client;
 //! - [`transfer`]: what two workers that serve one request are asked;
+//! - [`response_ids`]: ids of stored responses in answers;
 //! - [`hints`]: what a client tells the router; [`problem`]: how errors are said.
 //!
 //! **Invariant:** what is not ours to change reaches the other side byte for byte.
@@ -17,10 +19,13 @@
 //!
 //! No IO, no clock, no runtime, no tokens: who holds the sockets and who counts tokens is above.
 
+pub mod answer_filter;
 pub mod ask;
 pub mod edit;
 pub mod endpoint;
+pub mod engine_fields;
 pub mod feature;
+pub mod form;
 mod given;
 pub mod heard;
 pub mod hints;
@@ -31,6 +36,7 @@ mod lax;
 mod media;
 pub mod migrate;
 pub mod problem;
+pub mod response_ids;
 mod scan;
 mod session;
 pub mod splice;
@@ -39,6 +45,7 @@ pub mod sse;
 pub mod testing;
 pub mod transfer;
 
+pub use answer_filter::AnswerFilter;
 pub use ask::{Ask, BadBody, Delivery, Feature, Features, MaxOutput, Prompt, UsageAsked};
 pub use edit::{Editor, Passed, Plan, Wanted};
 pub use endpoint::{Endpoint, Family, Form, NotServed, Other};

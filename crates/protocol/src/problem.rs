@@ -4,14 +4,23 @@
 //! exceptions that their users expect.
 //!
 //! **Invariant:** what is said is valid JSON on one line, whatever the message is.
+//!
+//! **Invariant:** a message does not grow with what was sent: [`MAX_MESSAGE_BYTES`] of it are said, in which quoted input is cut earlier
+//! ([`excerpt`](homing_domain::excerpt)).
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
+use homing_domain::excerpt_to;
 use serde_json::{Value, json};
 
 use crate::ask::BadBody;
 use crate::endpoint::{Endpoint, Family, NotServed};
 use crate::hints::BadHint;
 use crate::sse::event;
+
+/// The most bytes of a message. What a part of it repeats is cut before, so few are this long.
+pub const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +38,14 @@ pub struct Problem {
 impl Problem {
     /// A problem with a status and a message.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let message = match excerpt_to(&message, MAX_MESSAGE_BYTES) {
+            Cow::Owned(cut) => cut,
+            Cow::Borrowed(_) => message,
+        };
         Self {
             status,
-            message: message.into(),
+            message,
             param: None,
             code: None,
         }
@@ -105,6 +119,7 @@ const fn open_ai_kind(status: u16) -> &'static str {
         502 => "BadGatewayError",
         503 => "ServiceUnavailableError",
         504 => "GatewayTimeoutError",
+        505 => "HttpVersionNotSupportedError",
         500..=599 => "InternalServerError",
         _ => "BadRequestError",
     }
@@ -209,5 +224,13 @@ mod tests {
             );
             assert!(splitter.rest().is_empty());
         }
+    }
+
+    #[test]
+    fn a_message_does_not_grow_with_what_it_repeats() {
+        let long = Problem::new(404, "x".repeat(1 << 20));
+        assert!(long.message.len() < MAX_MESSAGE_BYTES + 20, "{}", long.message.len());
+        assert!(long.message.ends_with("... (1048576 bytes)"), "{}", long.message);
+        assert_eq!(Problem::new(404, "short").message, "short");
     }
 }

@@ -7,12 +7,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::answer_filter::AnswerFilter;
 use crate::ask::Ask;
 use crate::edit::{Passed, Plan, Wanted};
 use crate::endpoint::Endpoint;
+use crate::engine_fields::{self, Removal};
+use crate::form;
 use crate::heard::{Attention, Ear};
 use crate::hints::Hints;
-use crate::json::Limits;
+use crate::json::{Fields, Limits};
 use crate::migrate::{Elsewhere, SoFar};
 use crate::splice::Splice;
 use crate::sse::{Event, Splitter};
@@ -63,6 +66,9 @@ pub fn body(bytes: &[u8]) {
     assert_eq!(spliced, expected, "splicing means what editing means");
     let sent = Plan::new(&ask, Wanted::UsageAndTokens).body(&ask, &body);
     serde_json::from_slice::<Value>(&sent).expect("what is sent is JSON");
+    let left = engine_fields::remove(&body, &ask.fields, Removal::All);
+    let fields = Fields::read(&left, Limits::default()).expect("what is left is an object");
+    assert_eq!(engine_fields::find(&left, &fields), [], "engine fields are removed");
 }
 
 /// Takes bytes as a stream. The first one says of which endpoint, the second one how long its pieces are.
@@ -95,6 +101,32 @@ pub fn stream(bytes: &[u8]) {
         }
     }
     let _ = ear.whole(stream);
+    let stream = Bytes::copy_from_slice(stream);
+    check_filter(&stream, usize::from(length).max(1));
+    check_form(&stream);
+}
+
+/// Pieces of an answer pass as the whole does.
+fn check_filter(answer: &Bytes, length: usize) {
+    let mut filter = AnswerFilter::default();
+    let mut passed = Vec::new();
+    for piece in answer.chunks(length) {
+        passed.extend_from_slice(&filter.piece(Bytes::copy_from_slice(piece)));
+    }
+    passed.extend_from_slice(&filter.rest());
+    assert_eq!(passed, AnswerFilter::whole(answer), "pieces do not matter");
+}
+
+/// A form has no fields of engines once they were removed.
+fn check_form(body: &Bytes) {
+    const KIND: Option<&[u8]> = Some(b"multipart/form-data; boundary=x");
+    if let Ok(parts) = form::find(KIND, body) {
+        assert_eq!(
+            form::find(KIND, &form::remove(body, &parts)),
+            Ok(Vec::new()),
+            "parts are removed"
+        );
+    }
 }
 
 /// All events of a stream in pieces of this length.

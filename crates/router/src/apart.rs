@@ -174,6 +174,8 @@ impl Question {
         half.phase = Phase::Prefill;
         half.apart = None;
         half.wanted.pinned = apart.and_then(|apart| apart.prefill);
+        // The rank is one of the worker that answers.
+        half.wanted.dp = None;
         half.wanted
             .tried
             .extend(apart.into_iter().flat_map(|apart| &apart.tried.prefill));

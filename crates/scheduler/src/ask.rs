@@ -37,6 +37,8 @@ pub struct Wanted {
     pub tried: Vec<WorkerId>,
     /// This one and no other.
     pub pinned: Option<Pin>,
+    /// The data-parallel rank of this number and no other, of whichever worker.
+    pub dp: Option<DpRank>,
     /// Labels that a worker must have, all of them.
     pub required: Vec<Label>,
     /// Labels that speak for a worker, or against it if the weight is negative.
@@ -46,7 +48,11 @@ pub struct Wanted {
 impl Wanted {
     /// Whether anybody may serve the request.
     pub fn is_anybody(&self) -> bool {
-        self.allowed.is_empty() && self.tried.is_empty() && self.pinned.is_none() && self.required.is_empty()
+        self.allowed.is_empty()
+            && self.tried.is_empty()
+            && self.pinned.is_none()
+            && self.dp.is_none()
+            && self.required.is_empty()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::ask::{Ask, CacheUse};
 use crate::bits::Bits;
 use crate::chance::Draw;
 use crate::decision::{Candidate, Decision, Refusal, Terms};
-use crate::fleet::{Excluded, Fleet, Reason};
+use crate::fleet::{Excluded, Fleet, Health, Reason};
 use crate::overlap::Overlap;
 use crate::policy::predict::{Memo, OnboardRates, Prediction, predict};
 use crate::policy::{Costs, Policy, Scene};
@@ -208,7 +208,11 @@ impl Scheduler {
     /// Why a rank should get nothing while there are others.
     fn why_held(&self, view: &View<'_>, place: Place) -> Option<Reason> {
         let rank: &RankLoad = view.load.rank(place)?;
-        if rank.standing(view.now) == Standing::Suspect {
+        let looks_stalled = view
+            .fleet
+            .facts(place)
+            .is_some_and(|facts| facts.health == Health::Suspected);
+        if looks_stalled || rank.standing(view.now) == Standing::Suspect {
             return Some(Reason::Suspect);
         }
         let unverified = !rank.is_verified() && rank.requests() >= self.unverified_bookings;

@@ -222,6 +222,10 @@ label!(
         Closed = "closed",
         /// It does not have the adapter that it was thought to have.
         NoAdapter = "no_adapter",
+        /// It was ejected because it makes no progress, and the request was moved.
+        Stalled = "stalled",
+        /// It went down while the request waited, and the request was moved.
+        Down = "down",
     }
 );
 
@@ -286,6 +290,22 @@ label!(
 );
 
 label!(
+    /// Why a request was refused because of its body.
+    BodyRefusal = "reason" {
+        /// The budget for all bodies is used up.
+        Budget = "budget",
+        /// Its client holds its part of the budget already.
+        ClientShare = "client_share",
+        /// It is longer than the limit.
+        TooLarge = "too_large",
+        /// It came more slowly than the least rate.
+        TooSlow = "too_slow",
+        /// It was not complete in time.
+        Timeout = "timeout",
+    }
+);
+
+label!(
     /// Who did not know the secret that was asked for.
     Asker = "who" {
         /// A client, an API key.
@@ -298,12 +318,34 @@ label!(
 );
 
 label!(
+    /// Why an id of a stored response was refused.
+    RefusedResponseId = "reason" {
+        /// It is not of the form of an id.
+        Malformed = "malformed",
+        /// No key of this gateway signed it.
+        Forged = "forged",
+        /// The response belongs to another tenant.
+        Foreign = "foreign",
+    }
+);
+
+label!(
     /// Which limit of a key or a tenant was reached.
     Quota = "of" {
         /// Requests in a minute.
         Requests = "requests",
         /// Tokens in a minute.
         Tokens = "tokens",
+    }
+);
+
+label!(
+    /// What was done with fields of the engine in a request of a client.
+    FieldAction = "action" {
+        /// The request was refused.
+        Refused = "refused",
+        /// They were removed.
+        Stripped = "stripped",
     }
 );
 
@@ -395,8 +437,11 @@ mod tests {
         check(&LegEnd::ALL);
         check(&HandoffFate::ALL);
         check(&TurnedAway::ALL);
+        check(&BodyRefusal::ALL);
         check(&Asker::ALL);
         check(&Quota::ALL);
+        check(&FieldAction::ALL);
+        check(&RefusedResponseId::ALL);
         check(&TokenSource::ALL);
         check(&Prediction::ALL);
         check(&SourceKind::ALL);

@@ -24,12 +24,12 @@ pub mod workers;
 
 pub use declare::{Declaration, Label, MetricKind};
 pub use labels::{
-    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 pub use metric::{Counter, Gauge, Histogram, LabelValue, PerLabel};
 pub use names::{
-    AgentMetrics, DiscoveryMetrics, FeedMetrics, GatewayMetrics, IndexMetrics, IndexerMetrics, Metrics,
+    AgentMetrics, DiscoveryMetrics, FeedMetrics, GatewayMetrics, HttpMetrics, IndexMetrics, IndexerMetrics, Metrics,
     TransportMetrics, WireMetrics,
 };

@@ -5,9 +5,9 @@
 
 use crate::declare::{Declaration, metrics};
 use crate::labels::{
-    AdapterMove, Asked, Asker, Change, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome, Prediction, Quota,
-    ReadLimit, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource, TryFailure, TurnedAway, ViewState,
-    WorkerRole,
+    AdapterMove, Asked, Asker, BodyRefusal, Change, FieldAction, FoundSeverity, HandoffFate, LegEnd, LegKind, Outcome,
+    Prediction, Quota, ReadLimit, RefusedResponseId, RepairKind, RequestEnd, RoutePart, Skip, SourceKind, TokenSource,
+    TryFailure, TurnedAway, ViewState, WorkerRole,
 };
 use crate::metric::{Counter, Gauge, Histogram, PerLabel};
 
@@ -50,6 +50,8 @@ areas! {
     indexer: IndexerMetrics,
     /// About who exists, and what engines say when they are asked.
     discovery: DiscoveryMetrics,
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    http: HttpMetrics,
     /// About `homing serve`.
     gateway: GatewayMetrics,
 }
@@ -229,6 +231,10 @@ metrics! {
         held_leases: Gauge = "homing_discovery_held_leases",
         /// Registrations that were not renewed in time.
         expired_leases: Counter = "homing_discovery_expired_leases_total",
+        /// Registrations and removals that were refused although their token is known; the log says why.
+        refused_registrations: Counter = "homing_discovery_refused_registrations_total",
+        /// Registrations and removals that were refused because their token was used too often from one address.
+        limited_registrations: Counter = "homing_discovery_limited_registrations_total",
         /// Questions to workers what they are.
         asked_probes: PerLabel<Asked, Counter> = "homing_discovery_asked_probes_total",
         /// Questions to workers how they are.
@@ -237,6 +243,24 @@ metrics! {
         asked_polls: PerLabel<Asked, Counter> = "homing_discovery_asked_polls_total",
         /// Time from such a question to its answer, read.
         poll_duration: Histogram = "homing_discovery_poll_duration_seconds",
+    }
+}
+
+metrics! {
+    /// About HTTP servers: those of `homing serve`, `homing index` and `homing agent`.
+    pub struct HttpMetrics {
+        /// Memory reserved for bodies of requests that have not ended.
+        held_body_bytes: Gauge = "homing_http_held_body_bytes",
+        /// Memory that all of these may take together.
+        body_budget_bytes: Gauge = "homing_http_body_budget_bytes",
+        /// Requests that were refused because of their body, by reason.
+        refused_bodies: PerLabel<BodyRefusal, Counter> = "homing_http_refused_bodies_total",
+        /// Idle connections that were closed at a connection limit to make room for a new one.
+        displaced_connections: Counter = "homing_http_displaced_connections_total",
+        /// Connections that were accepted above a connection limit, for health checks and metrics only.
+        reserved_connections: Counter = "homing_http_reserved_connections_total",
+        /// Requests to `homing index` and `homing agent` without the token that they ask for.
+        unauthorized_requests: Counter = "homing_http_unauthorized_requests_total",
     }
 }
 
@@ -253,6 +277,10 @@ metrics! {
         unauthorized_requests: PerLabel<Asker, Counter> = "homing_gateway_unauthorized_requests_total",
         /// Requests that were refused because a key or a tenant had used what it may.
         limited_requests: PerLabel<Quota, Counter> = "homing_gateway_limited_requests_total",
+        /// Requests with fields that belong to engines, by what was done with them.
+        engine_fields: PerLabel<FieldAction, Counter> = "homing_gateway_engine_field_requests_total",
+        /// Requests that name a stored response which is not their tenant's, or none at all.
+        refused_response_ids: PerLabel<RefusedResponseId, Counter> = "homing_gateway_refused_response_ids_total",
         /// Requests that are under way.
         running_requests: Gauge = "homing_gateway_running_requests",
         /// Requests that wait to be let go.
@@ -271,6 +299,16 @@ metrics! {
         staged_blocks: Gauge = "homing_gateway_staged_blocks",
         /// Tries that were not made because retries had become too many.
         unspent_retries: Counter = "homing_gateway_unspent_retries_total",
+        /// Requests that were moved from a stalled worker, or from one that went down, before their client got anything.
+        moved_requests: Counter = "homing_gateway_moved_requests_total",
+        /// Workers that are suspected of a stall: requests go elsewhere where they can.
+        suspected_workers: Gauge = "homing_gateway_suspected_workers",
+        /// Workers that are ejected because they make no progress.
+        stalled_workers: Gauge = "homing_gateway_stalled_workers",
+        /// Workers that would be ejected if not more than half of the workers for the same model looked stalled. Above 0: panic.
+        unejected_workers: Gauge = "homing_gateway_unejected_workers",
+        /// Times that a worker was ejected because it made no progress.
+        ejected_workers: Counter = "homing_gateway_ejected_workers_total",
         /// Answers that went on at another worker.
         migrated_answers: Counter = "homing_gateway_migrated_answers_total",
         /// Requests of proxies that nothing was heard of for the time of their lease.
@@ -338,6 +376,7 @@ mod tests {
         "discovery",
         "feed",
         "gateway",
+        "http",
         "index",
         "indexer",
         "transport",
@@ -349,6 +388,7 @@ mod tests {
         "answers",
         "batches",
         "blocks",
+        "bodies",
         "bytes",
         "clears",
         "conflicts",
@@ -361,6 +401,7 @@ mod tests {
         "handoffs",
         "gaps",
         "heartbeats",
+        "ids",
         "leases",
         "legs",
         "lines",

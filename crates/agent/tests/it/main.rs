@@ -2,5 +2,6 @@
 
 mod million;
 mod restarts;
+mod secure;
 mod serving;
 mod support;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use crate::support::{Engine, EngineSpec, GUARD, Router, Running, Start, hasher, settings};
 use homing_feed::State;
 use homing_wire::frame::{Frame, FrameReader, MAX_FRAME};
-use crate::support::{Engine, EngineSpec, GUARD, Router, Running, Start, hasher, settings};
 
 const BATCHES: u64 = 1000;
 const BLOCKS: u64 = 1000;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use crate::support::{BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, hasher, settings, until};
 use homing_domain::{BlockSize, Prompt, Tier};
 use homing_feed::State;
 use homing_index::{Answer, Reader};
-use crate::support::{BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, hasher, settings, until};
 
 /// Looks a prefix up again and again, and remembers the least that was found of it.
 struct Sampler {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crate::support::{
+    BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, Watching, hasher, quick, settings, until,
+};
 use homing_domain::{HashSeed, KeyHasher};
 use homing_feed::{FeedConfig, State, Why};
 use homing_wire::frame::{Frame, SnapshotPart, SnapshotReader};
 use homing_wire::{FrameError, FrameReader};
-use crate::support::{
-    BLOCK_SIZE, Engine, EngineSpec, Proxy, RANK, Router, Running, Start, Watching, hasher, quick, settings, until,
-};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -13,11 +13,11 @@ use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView, DIALECT_CHOICES, D
 use crate::error::Shown;
 use crate::quantity;
 use crate::words;
-use crate::worker::address::{AddressFault, Endpoint, EventsEndpoint, HttpUrl};
+use crate::worker::address::{AddressFault, Endpoint, EventsEndpoint, EventsMode, HttpUrl};
 use crate::worker::keys::{Form, WorkerKey};
 use crate::worker::problem::WorkerProblem;
 use crate::worker::{
-    EventSource, MAX_LABELS, POLL_PATH, ViewBy, WithoutSource, WorkerDefaults, WorkerLabel, WorkerSpec,
+    AddressScope, EventSource, MAX_LABELS, POLL_PATH, ViewBy, WithoutSource, WorkerDefaults, WorkerLabel, WorkerSpec,
 };
 
 /// What is said about one worker: right by itself.
@@ -234,6 +234,7 @@ impl Draft {
                 return Err(WorkerProblem::NoSource { from });
             }
         };
+        check_sockets(&source, defaults)?;
         let labels = self.labels.into_iter();
         Ok(WorkerSpec {
             url,
@@ -247,8 +248,45 @@ impl Draft {
             dialect,
             ranks: self.ranks.unwrap_or(1),
             copies: self.copies.unwrap_or(defaults.copies),
+            scope: defaults.scope,
         })
     }
+}
+
+/// Whether the sockets of a source may be opened here.
+fn check_sockets(source: &EventSource, defaults: &WorkerDefaults) -> Result<(), WorkerProblem> {
+    let EventSource::Stream { events, replay, .. } = source else {
+        return Ok(());
+    };
+    let sockets = [
+        (WorkerKey::Events, Some(&events.endpoint)),
+        (WorkerKey::Replay, replay.as_ref()),
+    ];
+    for (key, endpoint) in sockets.into_iter().filter_map(|(key, endpoint)| Some((key, endpoint?))) {
+        let is_bound = key == WorkerKey::Events && events.mode == EventsMode::Bind;
+        let path = match endpoint {
+            Endpoint::Ipc { path } => Some(path),
+            Endpoint::Tcp { .. } => None,
+        };
+        if defaults.scope != AddressScope::Any && (is_bound || path.is_some()) {
+            let endpoint = if is_bound {
+                events.to_string()
+            } else {
+                endpoint.to_string()
+            };
+            return Err(WorkerProblem::OperatorOnly { key, endpoint });
+        }
+        if let (Some(path), Some(directory)) = (path, &defaults.socket_dir)
+            && !defaults.allows_socket(path)
+        {
+            return Err(WorkerProblem::OutsideSocketDir {
+                key,
+                path: path.clone(),
+                directory: directory.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Events {

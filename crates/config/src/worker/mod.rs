@@ -23,6 +23,7 @@ pub(crate) mod problem;
 pub(crate) mod written;
 
 use std::fmt;
+use std::path::{Component, Path, PathBuf};
 
 use homing_domain::{BlockSize, DpRank, ModelName, Role};
 use homing_index::Copies;
@@ -32,6 +33,7 @@ pub use address::{AddressFault, Endpoint, EventsEndpoint, EventsMode, HttpUrl, S
 pub use keys::{Form, KeyFacts, WorkerKey};
 pub use problem::{Span, WorkerName, WorkerProblem};
 
+use crate::address_rules::LoopbackUse;
 use crate::choices::{self, COPIES, COPIES_CHOICES, CacheView};
 use crate::resolve::Source;
 use crate::worker::written::Written;
@@ -76,6 +78,22 @@ pub struct WorkerSpec {
     pub ranks: u16,
     /// How a repeated announcement is understood.
     pub copies: Copies,
+    /// What its addresses may be.
+    pub scope: AddressScope,
+}
+
+/// What the addresses of a worker may be, by where the worker was named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressScope {
+    /// Flags, variables or the settings file named it: anything.
+    #[default]
+    Any,
+    /// It was found in a directory such as DNS: nothing that is opened on this machine, neither ports nor local sockets.
+    Remote,
+    /// It registered itself from another machine: the same, and the rules for registered addresses hold.
+    Registered,
+    /// It registered itself from this machine: the same, and its loopback addresses are allowed.
+    RegisteredLocally,
 }
 
 /// A key and a value of the operator's own.
@@ -139,6 +157,10 @@ pub struct WorkerDefaults {
     pub without_source: WithoutSource,
     /// How a repeated announcement is understood.
     pub copies: Copies,
+    /// What addresses may be.
+    pub scope: AddressScope,
+    /// The directory in which local sockets must be, if there is one.
+    pub socket_dir: Option<PathBuf>,
 }
 
 impl WorkerDefaults {
@@ -150,6 +172,48 @@ impl WorkerDefaults {
             ..self.clone()
         }
     }
+
+    /// The same for workers that were named elsewhere than in flags, variables or the settings file.
+    #[must_use]
+    pub fn scoped(&self, scope: AddressScope) -> Self {
+        Self {
+            scope,
+            ..self.learning()
+        }
+    }
+
+    /// Whether a local socket that flags, variables or the settings file name may be there.
+    pub fn allows_socket(&self, path: &str) -> bool {
+        self.socket_dir
+            .as_deref()
+            .is_none_or(|dir| is_inside(Path::new(path), dir))
+    }
+
+    /// Whether a local socket is used that only the engine itself names.
+    pub fn allows_learned_socket(&self, path: &str) -> bool {
+        self.socket_dir.is_some() && self.allows_socket(path)
+    }
+}
+
+impl AddressScope {
+    /// Whether the rules for registered addresses hold, and what they say about loopback addresses.
+    pub fn loopback_use(self) -> Option<LoopbackUse> {
+        match self {
+            Self::Any | Self::Remote => None,
+            Self::Registered => Some(LoopbackUse::Listed),
+            Self::RegisteredLocally => Some(LoopbackUse::Allowed),
+        }
+    }
+}
+
+/// Whether a path is below a directory as it is written, without steps upwards.
+fn is_inside(path: &Path, directory: &Path) -> bool {
+    let mut rest = path
+        .strip_prefix(directory)
+        .into_iter()
+        .flat_map(Path::components)
+        .peekable();
+    rest.peek().is_some() && rest.all(|part| matches!(part, Component::Normal(_)))
 }
 
 impl WorkerSpec {

@@ -1,6 +1,7 @@
 //! What can be wrong with a worker?
 
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::error::{Shown, suggestion};
 use crate::worker::address::{AddressFault, Endpoint};
@@ -113,6 +114,27 @@ pub enum WorkerProblem {
     NoSource {
         /// Where it was set, if not by the worker itself.
         from: &'static str,
+    },
+    /// What is opened on this machine is for operators to name.
+    #[error(
+        "`{key}` = {endpoint}: ports and sockets on the gateway's own machine (`bind:` and `ipc:`) may be named in flags, variables and \
+         the settings file only"
+    )]
+    OperatorOnly {
+        /// Which endpoint.
+        key: WorkerKey,
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// A local socket is not where sockets must be.
+    #[error("`{key}` = ipc://{path}: must be in {}, which `events.socket-dir` names", directory.display())]
+    OutsideSocketDir {
+        /// Which endpoint.
+        key: WorkerKey,
+        /// Its path.
+        path: String,
+        /// The directory.
+        directory: PathBuf,
     },
     /// Another worker has the same address.
     #[error("`url` = {url} is also that of {other}")]

@@ -164,3 +164,15 @@ proptest! {
         let _ = Discover::parse(&format!("dns-srv:a,{text}"));
     }
 }
+
+#[test]
+fn what_is_found_in_dns_opens_nothing_on_this_machine() {
+    for options in [
+        "events=bind:tcp://*:5557",
+        "events=bind:ipc:///run/x",
+        "events=ipc:///run/x",
+    ] {
+        let problems = Discover::parse(&format!("dns:a:1,{options}")).expect_err(options);
+        assert!(problems[0].to_string().contains("settings file only"), "{problems:?}");
+    }
+}

@@ -126,6 +126,7 @@ fn flag_variable_and_file_say_the_same() {
             dialect: Sglang,
             ranks: 2,
             copies: Set,
+            scope: Any,
         }
     "#]]
     .assert_debug_eq(&from_flag.config.workers[0]);
@@ -480,6 +481,43 @@ fn any_item() -> impl Strategy<Value = &'static str> {
         "",
         "x=y",
     ])
+}
+
+#[test]
+fn local_sockets_are_inside_their_directory_if_there_is_one() {
+    let with_directory = |worker: &str, directory: &str| {
+        resolve(&Inputs {
+            flags: vec![(KnobId::EventsSocketDir, directory.to_owned())],
+            ..flags(&[worker])
+        })
+    };
+    for (events, is_inside) in [
+        ("ipc:///run/homing/x", true),
+        ("ipc:///run/homing/a/x", true),
+        ("bind:ipc:///run/homing/x", true),
+        ("ipc:///run/homing", false),
+        ("ipc:///run/homing/../x", false),
+        ("bind:ipc:///run/homing/../x", false),
+        ("ipc:///run/homing2/x", false),
+        ("ipc://x", false),
+    ] {
+        let worker = format!("http://a,events={events}");
+        let found = with_directory(&worker, "/run/homing");
+        assert_eq!(
+            found.is_ok(),
+            is_inside,
+            "{events}: {:?}",
+            found.err().map(|why| why.to_string())
+        );
+        assert!(with_directory(&worker, "none").is_ok(), "{events}");
+        let replay = format!("http://a,events=tcp://a:1,replay={events}");
+        if !events.starts_with("bind:") {
+            assert_eq!(with_directory(&replay, "/run/homing").is_ok(), is_inside, "{events}");
+        }
+    }
+    let refused = with_directory("http://a,events=ipc:///tmp/x", "/run/homing").unwrap_err();
+    expect!["worker 1 (http://a), from flag --worker: `events` = ipc:///tmp/x: must be in /run/homing, which `events.socket-dir` names"]
+        .assert_eq(&refused.to_string());
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 //! What an operator said holds. What he did not say, which is what is as it is by default, is taken from the worker. Where the two
 //! differ, that is said in words.
 
-use homing_config::{CacheView, EventSource, ViewBy, WorkerDefaults, WorkerSpec};
+use homing_config::{AddressScope, CacheView, Endpoint, EventSource, ViewBy, WorkerDefaults, WorkerSpec};
 use homing_domain::{ModelName, Role};
 use homing_wire::Dialect;
 
@@ -31,7 +31,7 @@ impl Facts {
         self.fill_dialect(&mut filled);
         self.fill_model(&mut filled, defaults);
         self.fill_block_size(&mut filled, defaults);
-        self.fill_events(&mut filled);
+        self.fill_events(&mut filled, defaults);
         self.fill_ranks(&mut filled);
         self.fill_role(&mut filled);
         filled
@@ -92,10 +92,18 @@ impl Facts {
         }
     }
 
-    fn fill_events(&self, filled: &mut Filled) {
+    fn fill_events(&self, filled: &mut Filled, defaults: &WorkerDefaults) {
         let Some(told) = &self.events else {
             return;
         };
+        let is_unknown = filled.spec.source == EventSource::Nobody && filled.spec.view_by == ViewBy::Assumption;
+        if let (true, Some(path)) = (is_unknown, unusable_socket(told, &filled.spec, defaults)) {
+            filled.mismatches.push(format!(
+                "it says that its events are at ipc://{path}: that is used only if flags or the settings file name it, or if it is in \
+                 `events.socket-dir`"
+            ));
+            return;
+        }
         let spec = &mut filled.spec;
         match (&spec.source, told) {
             (EventSource::Nobody, EventSource::Stream { events, .. }) if spec.view_by == ViewBy::Assumption => {
@@ -162,6 +170,21 @@ impl Facts {
                 .push(format!("it has {ranks} ranks, and was said to have {said}"));
         }
     }
+}
+
+/// The local socket of a source that the worker's own word is not enough for.
+fn unusable_socket<'a>(told: &'a EventSource, spec: &WorkerSpec, defaults: &WorkerDefaults) -> Option<&'a str> {
+    let EventSource::Stream { events, replay, .. } = told else {
+        return None;
+    };
+    let is_usable = |path: &str| spec.scope == AddressScope::Any && defaults.allows_learned_socket(path);
+    [Some(&events.endpoint), replay.as_ref()]
+        .into_iter()
+        .flatten()
+        .find_map(|endpoint| match endpoint {
+            Endpoint::Ipc { path } if !is_usable(path) => Some(path.as_str()),
+            Endpoint::Ipc { .. } | Endpoint::Tcp { .. } => None,
+        })
 }
 
 #[cfg(test)]
@@ -263,6 +286,42 @@ mod tests {
                 but:
                 it says that it publishes no events, and they were said to be at tcp://a:1"#]],
         );
+    }
+
+    #[test]
+    fn a_local_socket_that_only_the_engine_names_needs_a_directory() {
+        let told = |path: &str| Facts {
+            events: Some(EventSource::Stream {
+                events: EventsEndpoint::parse(&format!("ipc://{path}")).unwrap(),
+                replay: None,
+                topic: String::new(),
+            }),
+            ..Facts::default()
+        };
+        let source = |path: &str, directory: Option<&str>, scope: AddressScope| {
+            let defaults = WorkerDefaults {
+                socket_dir: directory.map(Into::into),
+                ..Config::default().worker_defaults().scoped(scope)
+            };
+            let spec = WorkerSpec::parse("http://a", &defaults).unwrap();
+            told(path).fill(&spec, &defaults)
+        };
+        let directory = Some("/run/homing");
+        for (path, directory, scope, is_used) in [
+            ("/run/homing/x", directory, AddressScope::Any, true),
+            ("/run/homing/x", None, AddressScope::Any, false),
+            ("/run/docker.sock", directory, AddressScope::Any, false),
+            ("/run/homing/x", directory, AddressScope::Remote, false),
+            ("/run/homing/x", directory, AddressScope::RegisteredLocally, false),
+        ] {
+            let filled = source(path, directory, scope);
+            assert_eq!(
+                filled.spec.source != EventSource::Nobody,
+                is_used,
+                "{path} {directory:?} {scope:?}"
+            );
+            assert_eq!(filled.mismatches.is_empty(), is_used);
+        }
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use homing_config::Discover;
 use homing_discovery::{Dns, DnsConfig, Roster, RosterConfig};
 use homing_telemetry::{Metrics, SourceKind};
 use tokio::sync::mpsc;
 
-use crate::mock::{Mock, defaults, until};
+use crate::mock::{GUARD, Mock, defaults, until};
 use crate::roster::next;
 
 /// A name server; killed when it is dropped.
@@ -94,7 +94,9 @@ fn free() -> SocketAddr {
 
 /// Waits until a server has its port; false if it ended instead.
 fn listens(address: SocketAddr, process: &mut Child) -> bool {
+    let until = Instant::now() + GUARD;
     while process.try_wait().expect("it is our own").is_none() {
+        assert!(Instant::now() < until, "{address} is not open");
         if TcpStream::connect(address).is_ok() {
             return true;
         }
@@ -286,6 +288,6 @@ async fn a_name_leads_to_a_worker_that_answers() {
     let probe = homing_discovery::Probe::new(homing_discovery::ProbeConfig {
         timeout: Duration::from_secs(20),
     });
-    assert!(probe.unwrap().ask(&url).await.is_ok());
+    assert!(probe.ask(&url).await.is_ok());
     mock.stop().await;
 }

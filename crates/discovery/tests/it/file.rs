@@ -83,4 +83,16 @@ async fn a_file_that_changes_changes_the_workers_and_one_that_is_broken_does_not
     fs::write(&file.0, format!("{}{}", worker("b"), worker("c"))).unwrap();
     assert_eq!(next(&mut changes).await, "+2 http://c");
     assert_eq!(roster.standing().sources[0].trouble, None);
+
+    // A file that was cut names nobody, and is not meant so unless it says so.
+    fs::write(&file.0, "").unwrap();
+    until("that it is not used", || roster.standing().sources[0].trouble.is_some()).await;
+    let standing = roster.standing();
+    let trouble = standing.sources[0].trouble.clone().unwrap();
+    assert!(trouble.contains("write `workers = []`"), "{trouble}");
+    assert_eq!(standing.workers.len(), 2);
+    fs::write(&file.0, "workers = []").unwrap();
+    assert_eq!(next(&mut changes).await, "-1");
+    assert_eq!(next(&mut changes).await, "-2");
+    assert_eq!(roster.standing().sources[0].trouble, None);
 }

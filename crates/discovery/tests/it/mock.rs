@@ -1,5 +1,6 @@
 //! Mocks in this process, and waiting for what is to come.
 
+use homing_platform::HttpClient;
 use std::future::Future;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Mock {
     /// Makes it fail, or no longer.
     pub async fn faults(&self, change: serde_json::Value) {
         let url = format!("{}/mock/faults", self.url());
-        let answer = reqwest::Client::new()
+        let answer = HttpClient::default()
             .post(url)
             .json(&change)
             .send()

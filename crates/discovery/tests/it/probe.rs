@@ -1,5 +1,6 @@
 //! Is it learnt what a worker is?
 
+use homing_platform::HttpClient;
 use std::time::Duration;
 
 use axum::Router;
@@ -7,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use expect_test::expect;
 use homing_config::{Config, EventSource, HttpUrl, Switch};
-use homing_discovery::{Facts, NotReached, Probe, ProbeConfig};
+use homing_discovery::{EngineProof, Facts, NotReached, Probe, ProbeConfig};
 use homing_domain::{BlockSize, Blocks, Tokens};
 use homing_wire::Dialect;
 use serde_json::json;
@@ -18,8 +19,7 @@ use crate::mock::{Mock, soon, spec};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn ask(url: &HttpUrl) -> Result<Facts, NotReached> {
-    let probe =
-        Probe::new(ProbeConfig { timeout: PATIENCE }).expect("ports can be had, and a server on this machine answers");
+    let probe = Probe::new(ProbeConfig { timeout: PATIENCE });
     soon("an answer", probe.ask(url)).await
 }
 
@@ -67,7 +67,7 @@ async fn a_vllm_says_what_it_is() {
     ])
     .await;
     let load = json!({"lora_name": "law", "lora_path": "/x"});
-    let adapter = reqwest::Client::new().post(format!("{}/v1/load_lora_adapter", mock.url()));
+    let adapter = HttpClient::default().post(format!("{}/v1/load_lora_adapter", mock.url()));
     assert!(adapter.json(&load).send().await.unwrap().status().is_success());
 
     let facts = ask(&mock.url()).await.unwrap();
@@ -209,7 +209,7 @@ async fn who_accepts_and_never_answers_costs_the_time_limit_and_no_more() {
     let probe = Probe::new(ProbeConfig {
         timeout: Duration::from_millis(20),
     });
-    let error = soon("the end of patience", probe.unwrap().ask(&url)).await.unwrap_err();
+    let error = soon("the end of patience", probe.ask(&url)).await.unwrap_err();
     assert!(error.why.contains("no answer within 20ms"), "{error}");
     drop(silent);
 }
@@ -225,4 +225,53 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
     let url = serve(Router::new().route("/v1/models", get(endless))).await;
     let error = ask(&url).await.unwrap_err();
     assert!(error.why.contains("answers with more than"), "{error}");
+}
+
+#[tokio::test]
+async fn only_what_lists_a_model_and_tells_its_version_proves_to_be_an_engine() {
+    let prove = async |url: &HttpUrl| {
+        let probe = Probe::new(ProbeConfig { timeout: PATIENCE });
+        let asked = probe.ask_with(url, EngineProof::Required);
+        soon("an answer", asked).await.map(|_| ()).map_err(|error| error.why)
+    };
+    for dialect in ["vllm", "sglang"] {
+        let mock = Mock::start(&[("mock.dialect", dialect)]).await;
+        assert_eq!(prove(&mock.url()).await, Ok(()), "{dialect}");
+        mock.stop().await;
+    }
+    let models = || get(|| async { axum::Json(json!({"data": [{"id": "m"}]})) });
+    let no_models = || get(|| async { axum::Json(json!({"data": []})) });
+    let version = || get(|| async { axum::Json(json!({"version": "1"})) });
+    for (routes, expected) in [
+        (Router::new(), Some("lists no model")),
+        (
+            Router::new()
+                .route("/v1/models", no_models())
+                .route("/version", version()),
+            Some("lists no model"),
+        ),
+        (
+            Router::new().route("/v1/models", models()),
+            Some("neither /version nor /server_info"),
+        ),
+        (
+            Router::new().route("/v1/models", models()).route("/version", version()),
+            None,
+        ),
+        (
+            Router::new()
+                .route("/v1/models", models())
+                .route("/get_server_info", version()),
+            None,
+        ),
+    ] {
+        let url = serve(routes).await;
+        let found = prove(&url).await;
+        match expected {
+            None => assert_eq!(found, Ok(())),
+            Some(words) => assert!(found.as_ref().is_err_and(|why| why.contains(words)), "{found:?}"),
+        }
+        // One that an operator named is asked as before.
+        assert!(ask(&url).await.is_ok());
+    }
 }

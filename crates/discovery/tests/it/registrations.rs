@@ -1,13 +1,19 @@
 //! Can workers tell of themselves?
 
+use bytes::Bytes;
+use homing_platform::HttpClient;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use homing_config::HttpUrl;
+use axum::{Extension, Router};
+use homing_config::register_tokens::RegisterToken;
+use homing_config::{AddressRules, HttpUrl};
 use homing_discovery::registrations::MAX_BODY;
-use homing_discovery::{Registrant, RegistrantConfig, Registrations, RegistrationsConfig, Roster};
+use homing_discovery::{
+    Registrant, RegistrantConfig, Registrar, RegistrarKind, Registrations, RegistrationsConfig, Roster,
+};
 use homing_telemetry::Metrics;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -26,12 +32,18 @@ async fn gateway() -> Gateway {
 }
 
 async fn gateway_at(address: &str) -> Gateway {
+    gateway_for(address, Registrar::operator(Ipv4Addr::LOCALHOST.into())).await
+}
+
+async fn gateway_for(address: &str, registrar: Registrar) -> Gateway {
     let metrics = Arc::new(Metrics::default());
     let table = Registrations::new(
         RegistrationsConfig {
             lease: Duration::from_secs(15),
             longest: Duration::from_mins(5),
             defaults: defaults(),
+            rules: Arc::new(AddressRules::default()),
+            lookup_timeout: Duration::from_millis(20),
         },
         &metrics,
     );
@@ -45,18 +57,18 @@ async fn gateway_at(address: &str) -> Gateway {
             .expect("ports can be had, and a server on this machine answers")
     ))
     .expect("ports can be had, and a server on this machine answers");
-    let routes = table.router();
+    let routes = table.router().layer(Extension(registrar));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Gateway { table, url, metrics }
 }
 
 impl Gateway {
-    async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
+    async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
         let method = method
             .parse()
             .expect("ports can be had, and a server on this machine answers");
         let url = format!("{}/admin/workers{path}", self.url);
-        let answer = reqwest::Client::new()
+        let answer = HttpClient::default()
             .request(method, url)
             .body(body)
             .send()
@@ -173,6 +185,22 @@ async fn what_is_wrong_is_said_and_changes_nothing() {
             "needs `events` or `agent`",
         ),
         (json!({"url": "http://me:secret@a"}), 400, "must hold no user name"),
+        (json!({"url": "http://a/v2"}), 400, "must have no path"),
+        (
+            json!({"url": "http://a", "events": "bind:tcp://*:5557"}),
+            400,
+            "settings file only",
+        ),
+        (
+            json!({"url": "http://a", "events": "bind:ipc:///tmp/x"}),
+            400,
+            "settings file only",
+        ),
+        (
+            json!({"url": "http://a", "events": "tcp://a:1", "replay": "ipc:///tmp/x"}),
+            400,
+            "settings file only",
+        ),
         (
             json!({"url": "http://taken"}),
             409,
@@ -211,7 +239,6 @@ async fn a_worker_tells_of_itself_and_takes_itself_back() {
             token: None,
             trust: None,
         })
-        .unwrap()
     };
     let telling = registrant(&gateway.url);
     assert_eq!(next(&mut changes).await, "+0 http://10.0.0.1:8000");
@@ -265,10 +292,62 @@ async fn a_gateway_that_comes_later_hears_of_a_worker_that_was_there_before() {
         lease: Duration::from_millis(100),
         token: None,
         trust: None,
-    })
-    .unwrap();
+    });
     let gateway = gateway_at(&address).await;
     until("the worker", || gateway.metrics.discovery.held_leases.get() == 1).await;
     telling.end().await;
     assert_eq!(gateway.metrics.discovery.held_leases.get(), 0);
+}
+
+#[tokio::test]
+async fn a_token_registers_its_own_names_and_roles_only() {
+    let token = homing_config::register_tokens::parse(&format!(
+        "[[token]]\nsha256 = \"{}\"\nname = \"team-a\"\nworkers = [\"a-*\"]\nroles = [\"decode\"]",
+        "ab".repeat(32)
+    ));
+    let registrar = |token: RegisterToken, peer: [u8; 4]| Registrar {
+        token: Arc::new(token),
+        kind: RegistrarKind::Worker,
+        peer: peer.into(),
+    };
+    let team_a = registrar(token.unwrap().remove(0), [10, 0, 0, 9]);
+    let gateway = gateway_for("127.0.0.1:0", team_a).await;
+    for (name, body, status, words) in [
+        ("a-1", json!({"url": "http://10.0.0.1", "role": "decode"}), 201, ""),
+        (
+            "b-1",
+            json!({"url": "http://10.0.0.2", "role": "decode"}),
+            403,
+            "may not register `b-1`",
+        ),
+        ("a-2", json!({"url": "http://10.0.0.2"}), 403, "of role `both`"),
+        (
+            "a-2",
+            json!({"url": "http://127.0.0.1:8000", "role": "decode"}),
+            403,
+            "loopback address",
+        ),
+    ] {
+        let (got, answer) = gateway.put(name, &body).await;
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(got == status && error.contains(words), "{name} {body}: {got} {answer}");
+    }
+    assert_eq!(gateway.send("DELETE", "/b-1", "").await.0, 403);
+    assert_eq!(gateway.metrics.discovery.refused_registrations.get(), 4);
+
+    // Another token may neither replace nor remove the name while its lease holds.
+    let other = registrar(RegisterToken::unrestricted("team-b", [0; 32]), [10, 0, 0, 8]);
+    let body = json!({"url": "http://10.0.0.3"}).to_string();
+    let stolen = gateway.table.put(&other, "a-1", body.as_bytes()).await.unwrap_err();
+    assert!(stolen.to_string().contains("another token"), "{stolen}");
+    assert!(gateway.table.remove(&other, "a-1").is_err());
+    let (_, shown) = gateway.send("GET", "/a-1", "").await;
+    assert_eq!(shown["token"], "team-a");
+    let operator = Registrar::operator([10, 0, 0, 7].into());
+    gateway.table.put(&operator, "a-1", body.as_bytes()).await.unwrap();
+    let (status, answer) = gateway
+        .put("a-1", &json!({"url": "http://10.0.0.1", "role": "decode"}))
+        .await;
+    assert_eq!(status, 409, "{answer}");
+    assert_eq!(gateway.send("DELETE", "/a-1", "").await.0, 403);
 }

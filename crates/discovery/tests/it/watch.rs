@@ -1,5 +1,6 @@
 //! Do watchers tell what happens to a worker?
 
+use homing_platform::HttpClient;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ fn watchers(config: WatchConfig) -> Heard {
     let (to, notices) = mpsc::channel(16);
     let metrics = Arc::new(Metrics::default());
     Heard {
-        watchers: Watchers::new(config, to, &metrics).expect("a client can be made"),
+        watchers: Watchers::new(config, to, &metrics),
         notices,
         metrics,
     }
@@ -89,7 +90,7 @@ async fn it_tells_what_a_worker_is_how_it_is_and_how_busy_each_rank_is() {
         let url = format!("{}/v1/completions", mock.url());
         let request = tokio::spawn(async move {
             let body = json!({"model": "tiny", "prompt": "x".repeat(160), "max_tokens": 500});
-            let request = reqwest::Client::new().post(url).header("x-data-parallel-rank", "1");
+            let request = HttpClient::default().post(url).header("x-data-parallel-rank", "1");
             let _ = request.json(&body).send().await;
         });
         let busy = heard.first("a busy rank", |notice| match &notice.news {

@@ -68,7 +68,7 @@ pub async fn look(worker: &str, folder: Option<&Path>, depth: Depth) -> Result<R
     let config = Arc::new(Config::default());
     let defaults = config.worker_defaults();
     let said = WorkerSpec::parse(worker, &defaults.learning()).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let examiner = Examiner::new(config, PATIENCE, &homing_discovery::Outward::default()).expect("a client");
+    let examiner = Examiner::new(config, PATIENCE, &homing_discovery::Outward::default());
     let (facts, filled) = examiner.learn(&said, &defaults).await?;
     let spec = filled.spec;
     let prompter = folder.map(|folder| prompter(folder, spec.model.as_str(), spec.dialect));

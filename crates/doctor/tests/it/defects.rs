@@ -1,6 +1,7 @@
 //! Each defect in turn.
 
 use homing_doctor::{Check, Depth, Outcome};
+use homing_platform::HttpClient;
 
 use crate::clinic::{Engine, check, look};
 use crate::folder::{TEMPLATE, model};
@@ -262,7 +263,9 @@ async fn questions_alone_compute_nothing() {
         &report,
         &["warning replay: events that were lost cannot be had again"],
     );
-    let page = reqwest::get(format!("{}/metrics", engine.url()))
+    let page = HttpClient::default()
+        .get(format!("{}/metrics", engine.url()))
+        .send()
         .await
         .unwrap()
         .text()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::support::{Driver, prompt, told};
 use homing_domain::{AdapterName, BlockSize, Blocks, CacheSalt, DpRank, KvChange, Tokens};
 use homing_engine::config::{AdapterConfig, Barrier, ChunkedPrefill, Mixing, Order, PrefixCaching, Reserve};
 use homing_engine::pool::TierConfig;
@@ -10,7 +11,6 @@ use homing_engine::{
     Running, Style, SubmitError, Time, Tracing,
 };
 use homing_profile::{Constant, GigabytesPerSecond, Millis, Timing};
-use crate::support::{Driver, prompt, told};
 
 /// A step that prefills takes 10 ms, one that decodes 1 ms.
 fn timing() -> Timing {

@@ -1,11 +1,11 @@
 //! How does KV go from one engine to another? One test for each behaviour that docs/engine-model.md claims of it.
 
+use crate::support::{Driver, prompt, undisturbed};
 use homing_domain::{BlockSize, Blocks, Tokens};
 use homing_engine::{
     ClearError, Engine, EngineConfig, Handover, OnFailure, Outcome, Request, RequestNo, Running, SubmitError,
 };
 use homing_profile::{Constant, Millis, Timing};
-use crate::support::{Driver, prompt, undisturbed};
 
 /// A step that prefills takes 10 ms, one that decodes 1 ms.
 fn timing() -> Timing {

@@ -523,7 +523,11 @@ impl World {
             placement: ask
                 .rank
                 .map_or(Placement::Any, |rank| Placement::On(DpRank(rank % config.ranks))),
-            ..Request::plain(self.next_id, crate::support::prompt(ask.family, ask.length), ask.outputs)
+            ..Request::plain(
+                self.next_id,
+                crate::support::prompt(ask.family, ask.length),
+                ask.outputs,
+            )
         };
         self.next_id += 1;
         if self.engine.submit(request.clone()).is_ok() {

@@ -109,7 +109,10 @@ mod discovery {
         let (ask, what) = bed.asked();
         assert_eq!(what, What::Replay { from: Sequence(1) });
         bed.replay(ask, [store(1, 1)]);
-        assert_eq!((bed.state(), bed.cursor(), bed.held()), (State::Live, Some(1), vec![0, 1]));
+        assert_eq!(
+            (bed.state(), bed.cursor(), bed.held()),
+            (State::Live, Some(1), vec![0, 1])
+        );
         // The same with a list, where a replay cannot be had.
         bed.hear(store(9, 3));
         let (ask, _) = bed.asked();
@@ -117,7 +120,10 @@ mod discovery {
         let (ask, what) = bed.asked();
         assert_eq!(what, What::List);
         bed.list(ask, 2, Coverage::Complete, [0, 1, 2]);
-        assert_eq!((bed.state(), bed.cursor(), bed.held()), (State::Live, Some(2), vec![0, 1, 2]));
+        assert_eq!(
+            (bed.state(), bed.cursor(), bed.held()),
+            (State::Live, Some(2), vec![0, 1, 2])
+        );
     }
 
     #[test]

@@ -19,7 +19,8 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use homing_adapters::{Pinned, Standing, When, check_name};
 use homing_config::AdapterMode;
-use homing_domain::WorkerId;
+use homing_domain::{WorkerId, excerpt_to};
+use homing_protocol::problem::MAX_MESSAGE_BYTES;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -130,6 +131,7 @@ fn problem(why: &OrderProblem) -> Response {
 }
 
 fn refused(status: StatusCode, message: &str) -> Response {
+    let message = excerpt_to(message, MAX_MESSAGE_BYTES);
     (status, Json(json!({ "error": { "message": message } }))).into_response()
 }
 

@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use homing_adapters::{Act, Command};
-use homing_config::HttpUrl;
+use homing_config::{AddressScope, HttpUrl};
+use homing_platform::{HttpClient, StatusCode};
 use homing_wire::Dialect;
-use reqwest::{Client, StatusCode};
 use serde_json::json;
 
 /// Bytes of an answer that are read.
@@ -27,10 +27,12 @@ const MAX_WORDS: usize = 200;
 pub(super) struct Place {
     pub(super) url: HttpUrl,
     pub(super) dialect: Dialect,
+    /// What its addresses may be.
+    pub(super) scope: AddressScope,
 }
 
 /// Tells a worker, and waits until it has done it. An error says why it has not.
-pub(super) async fn tell(client: &Client, place: &Place, command: &Command) -> Result<(), String> {
+pub(super) async fn tell(client: &HttpClient, place: &Place, command: &Command) -> Result<(), String> {
     let limit = Duration::from_secs_f64(command.within.0 / 1e3);
     match tokio::time::timeout(limit, ask(client, place, command)).await {
         Ok(done) => done,
@@ -38,7 +40,7 @@ pub(super) async fn tell(client: &Client, place: &Place, command: &Command) -> R
     }
 }
 
-async fn ask(client: &Client, place: &Place, command: &Command) -> Result<(), String> {
+async fn ask(client: &HttpClient, place: &Place, command: &Command) -> Result<(), String> {
     let prefix = match place.dialect {
         Dialect::Vllm => "/v1",
         Dialect::Sglang => "",
@@ -52,7 +54,7 @@ async fn ask(client: &Client, place: &Place, command: &Command) -> Result<(), St
     let url = format!("{}{prefix}/{path}", place.url);
     let request = client.post(url).header("content-type", "application/json");
     let sent = request.body(body.to_string()).send().await;
-    let mut answer = sent.map_err(|error| format!("it cannot be reached: {}", error.without_url()))?;
+    let mut answer = sent.map_err(|error| format!("it cannot be reached: {error}"))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());

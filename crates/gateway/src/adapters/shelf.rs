@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use homing_adapters::{Command, Entered, Host, Manager, ManagerConfig, Method, Opening, SlotsHeard, Standing, When};
 use homing_config::{AdapterMethod, AdapterMode, Config};
-use homing_discovery::Facts;
+use homing_discovery::{Facts, ScopedClients};
 use homing_domain::{AdapterName, RankId, Tokens, WorkerId};
 use homing_profile::{Millis, Time};
 use homing_router::Question;
 use homing_scheduler::{Adapters, Ready};
 use homing_telemetry::{AdapterMove, Metrics};
-use reqwest::Client;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -34,7 +33,7 @@ pub(crate) struct ShelfConfig {
     pub(crate) slots: u32,
     pub(crate) manager: ManagerConfig,
     /// How engines are spoken to.
-    pub(crate) client: Client,
+    pub(crate) clients: ScopedClients,
     /// Where commands are carried out, whoever gave them.
     pub(crate) runtime: Handle,
     pub(crate) metrics: Arc<Metrics>,
@@ -42,7 +41,7 @@ pub(crate) struct ShelfConfig {
 
 impl ShelfConfig {
     /// As the operator asked for it.
-    pub(crate) fn new(config: &Config, client: Client, runtime: Handle, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(config: &Config, clients: ScopedClients, runtime: Handle, metrics: Arc<Metrics>) -> Self {
         let limits = &config.adapters;
         let millis = |time: std::time::Duration| Millis(time.as_secs_f64() * 1e3);
         let mut manager = ManagerConfig {
@@ -67,7 +66,7 @@ impl ShelfConfig {
             mode: config.serve.adapters,
             slots: limits.slots,
             manager,
-            client,
+            clients,
             runtime,
             metrics,
         }
@@ -194,6 +193,7 @@ impl Lane {
         let place = Place {
             url: worker.spec.url.clone(),
             dialect: worker.spec.dialect,
+            scope: worker.spec.scope,
         };
         let heard = {
             let mut inner = self.shelf.inner();
@@ -355,7 +355,7 @@ impl Lane {
     async fn carry_out(self: Arc<Self>, command: Command, place: Option<Place>) {
         let began = std::time::Instant::now();
         let done = match &place {
-            Some(place) => engine::tell(&self.shelf.config.client, place, &command).await,
+            Some(place) => engine::tell(self.shelf.config.clients.of(place.scope), place, &command).await,
             None => Err("it is gone".to_owned()),
         };
         let loads = matches!(command.act, homing_adapters::Act::Load { .. });

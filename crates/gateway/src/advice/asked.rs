@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::case::Arrived;
+use crate::gateway::Gateway;
+use crate::isolation::BodyEdits;
 use crate::refusal::Refuse;
 
 /// Images and sounds of one prompt.
@@ -174,6 +176,11 @@ impl Asked {
             book,
             lease,
         })
+    }
+
+    /// What the caller must do to the body that it sends to a worker. From now on it counts as done.
+    pub(super) fn isolate(&mut self, gateway: &Gateway) -> Result<BodyEdits, Refuse> {
+        gateway.isolate(&mut self.arrived, &mut self.ask, &self.hints)
     }
 
     /// Whether there is a prompt.

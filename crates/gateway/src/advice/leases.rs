@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use homing_discovery::Outcome;
-use homing_domain::RankId;
+use homing_domain::{RankId, excerpt};
 use homing_protocol::Usage;
 use homing_telemetry::RequestEnd;
 
@@ -86,7 +86,7 @@ impl Leases {
             }) => Ok(*considered),
             Some(booked) => {
                 all.insert(id.to_owned(), booked);
-                Err(Refuse::wrong(409, format!("`{id}` is booked already")))
+                Err(Refuse::wrong(409, format!("`{}` is booked already", excerpt(id))))
             }
             None => Err(unknown(id)),
         }
@@ -97,7 +97,7 @@ impl Leases {
         let mut all = self.all();
         let lease = all.get_mut(id).ok_or_else(|| unknown(id))?;
         let Held::Running(running) = &mut lease.held else {
-            return Err(Refuse::wrong(409, format!("`{id}` is not booked")));
+            return Err(Refuse::wrong(409, format!("`{}` is not booked", excerpt(id))));
         };
         act(running);
         lease.until = Instant::now() + lease.length;
@@ -130,7 +130,8 @@ impl Leases {
 }
 
 fn unknown(id: &str) -> Refuse {
-    Refuse::wrong(404, format!("`{id}` is not known: it has ended, or its lease has"))
+    let message = format!("`{}` is not known: it has ended, or its lease has", excerpt(id));
+    Refuse::wrong(404, message)
 }
 
 impl Running {

@@ -19,22 +19,25 @@ use std::time::{Duration, Instant};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use homing_discovery::Admission;
-use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens};
+use homing_domain::{Blocks, DpRank, RankId, RequestId, Tokens, excerpt};
 use homing_protocol::{Family, Switch};
 use homing_router::{Elsewhere, Question};
 use homing_scheduler::{Decision, Pin};
 use serde_json::{Value, json};
 
 use crate::account::{Account, Entry};
+use crate::bodies;
 use crate::booked::Booked;
 use crate::case::{self, Case};
 use crate::flight::Flight;
 use crate::gateway::Gateway;
+use crate::isolation::BodyEdits;
 use crate::keyring::Tab;
 use crate::lane::Lane;
 use crate::outward::ClientKey;
@@ -85,6 +88,7 @@ pub(crate) fn routes(advice: Arc<Advice>) -> Router {
         })
         .method_not_allowed_fallback(async || answered(Err(Refuse::wrong(405, "this is asked with another method"))))
         .layer(DefaultBodyLimit::max(most))
+        .layer(from_fn_with_state(advice.gateway.clone(), bodies::read_for_routes))
         .with_state(advice)
 }
 
@@ -137,7 +141,7 @@ fn read(body: Given) -> Result<Bytes, Refuse> {
     body.map_err(|rejection| Refuse::wrong(rejection.status().as_u16(), rejection.body_text()))
 }
 
-fn answered(said: Said) -> Response {
+pub(crate) fn answered(said: Said) -> Response {
     let refuse = match said {
         Ok(said) => return Json(said).into_response(),
         Err(refuse) => refuse,
@@ -160,6 +164,8 @@ struct Understood {
     counted: Option<u32>,
     feature: Feature,
     lease: Duration,
+    /// What the caller must do to the body that it sends.
+    edits: BodyEdits,
 }
 
 impl Advice {
@@ -186,12 +192,13 @@ impl Advice {
         if self.gateway.ending.load(Relaxed) {
             return Err(Refuse::unavailable("this router ends"));
         }
-        let asked = Asked::read(id, self.for_workers(headers), body)?;
+        let mut asked = Asked::read(id, self.for_workers(headers), body)?;
+        let edits = asked.isolate(&self.gateway)?;
         if self.leases.is_full() {
             return Err(Refuse::unavailable("too many requests are not ended yet"));
         }
         let began = asked.arrived.began;
-        let understood = self.understand(&asked).await?;
+        let understood = self.understand(&asked, edits).await?;
         if asked.book == Switch::On {
             let (worker, booked) = self.seat(&understood).await?;
             return self.begin(understood, &worker, booked, began);
@@ -221,7 +228,7 @@ impl Advice {
     }
 
     /// What is known of a prompt.
-    async fn understand(&self, asked: &Asked) -> Result<Understood, Refuse> {
+    async fn understand(&self, asked: &Asked, edits: BodyEdits) -> Result<Understood, Refuse> {
         let gateway = &self.gateway;
         let table = gateway.table.load_full();
         let (case, known) = self.case(asked, &table).await?;
@@ -238,6 +245,7 @@ impl Advice {
             record,
             entry,
             lease: asked.lease.map_or(most, |lease| lease.min(most)),
+            edits,
         })
     }
 
@@ -253,6 +261,8 @@ impl Advice {
             model,
             served,
             media: &asked.media,
+            // Callers send their requests to engines themselves, with ids of the engines, which name no worker.
+            stored_at: None,
         };
         let known = match &asked.tokens {
             Some(tokens) => Known::told(tokens.clone()),
@@ -293,7 +303,9 @@ impl Advice {
         let this = Try::new(worker, crate::record::Leg::Whole, &booked, began);
         timing::routed(&self.gateway, &understood.record, worker.spec.role, &this, booked.took);
         understood.record.told().tries.push(this);
-        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), pass);
+        // Its tokens pass by here: a worker's silence towards proxies says nothing.
+        let rank = booked.rank();
+        let mut flight = Flight::new(&self.gateway, worker.clone(), Some(booked), rank, pass);
         flight.count(understood.counted, understood.feature);
         let id = understood.question.id.as_str().to_owned();
         let running = Running {
@@ -326,7 +338,7 @@ impl Advice {
         if let Some(name) = &book.worker {
             let table = self.gateway.table.load();
             let worker = table.worker(name);
-            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{name}`")))?;
+            let worker = worker.ok_or_else(|| Refuse::wrong(400, format!("there is no worker `{}`", excerpt(name))))?;
             rank = RankId {
                 worker: worker.id,
                 dp: DpRank(book.rank.unwrap_or(0)),
@@ -392,6 +404,7 @@ fn described(understood: &Understood, worker: &Worker, decision: &Decision, cach
         "block_size": understood.lane.subject.block_size.get(),
         "tokens_from": record.tokens_from,
         "unknown": record.unknown,
+        "body_edits": { "remove": understood.edits.remove, "cache_salt": understood.edits.cache_salt },
         "decision": reasons,
     })
 }

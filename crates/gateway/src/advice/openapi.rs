@@ -197,7 +197,7 @@ fn schemas() -> Value {
         })),
         "Worker": rank,
         "Routed": closed(
-            &["id", "booked", "lease_ms", "model", "worker", "prompt_tokens", "cached_tokens", "block_size", "tokens_from", "unknown", "decision"],
+            &["id", "booked", "lease_ms", "model", "worker", "prompt_tokens", "cached_tokens", "block_size", "tokens_from", "unknown", "body_edits", "decision"],
             &json!({
                 "id": { "type": "string", "description": "What the request is called here." },
                 "booked": { "type": "boolean" },
@@ -209,6 +209,12 @@ fn schemas() -> Value {
                 "block_size": unsigned("Tokens of a block."),
                 "tokens_from": { "type": "string", "enum": ["request", "tokenizer", "worker", "nobody"] },
                 "unknown": { "type": ["string", "null"], "description": "Why less is known of the prompt than could be." },
+                "body_edits": closed(&["remove", "cache_salt"], &json!({
+                    "remove": { "type": "array", "items": { "type": "string" },
+                        "description": "Fields to remove from the body before it is sent, with dots between the names of nested ones." },
+                    "cache_salt": { "type": ["string", "null"],
+                        "description": "What `cache_salt` of the body must be set to; null: it stays as it is." }
+                })),
                 "decision": { "type": "object", "description": "The candidates, their costs and the terms of these." }
             })
         ),

@@ -84,7 +84,8 @@ impl Advice {
         } else {
             body
         };
-        let asked = Asked::read_any(id, self.for_workers(headers), body)?;
+        let mut asked = Asked::read_any(id, self.for_workers(headers), body)?;
+        asked.isolate(&self.gateway)?;
         let table = self.gateway.table.load_full();
         if !asked.has_prompt() {
             let lanes = match &asked.ask.model {

@@ -188,7 +188,12 @@ impl Handing {
     /// A leg at a worker that does not say that it lives would be waited for until its time is over.
     fn look(&mut self) {
         let table = self.way.gateway.table.load_full();
-        let is_gone = |worker: &WorkerId| table.workers.get(worker).is_none_or(|worker| worker.is_silent());
+        let is_gone = |worker: &WorkerId| {
+            table
+                .workers
+                .get(worker)
+                .is_none_or(|worker| worker.is_silent() || worker.is_stalled())
+        };
         let gone: BTreeSet<WorkerId> = self.legs.values().map(|under| under.worker).filter(is_gone).collect();
         for worker in gone {
             self.tell(Input::WorkerGone(worker));

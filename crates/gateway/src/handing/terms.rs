@@ -35,8 +35,8 @@ pub(super) fn reach_of(kind: TryFailure) -> Reach {
     match kind {
         TryFailure::Connect | TryFailure::Closed | TryFailure::NoAdapter => Reach::Refused,
         TryFailure::Status => Reach::Said,
-        TryFailure::Silent => Reach::Silent,
-        TryFailure::Broken => Reach::Unknown,
+        TryFailure::Silent | TryFailure::Stalled => Reach::Silent,
+        TryFailure::Broken | TryFailure::Down => Reach::Unknown,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homing_config::WorkerSpec;
-use homing_discovery::{Facts, Health};
+use homing_discovery::{Facts, Health, StallConfig};
 use homing_domain::{KeyHasher, RankId, WorkerId};
 use homing_keeper::{Hooks, Keeper, KeeperConfig, Subject, feed_config, index_config};
 use homing_load::RankSpec;
@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use super::{Steward, StewardError};
 use crate::adapters::Shelf;
 use crate::lane::Lane;
+use crate::progress::{WorkerProgress, monitor};
 use crate::settings;
 use crate::table::adapters;
 use crate::worker::{Enlisted, Worker};
@@ -42,6 +43,8 @@ impl Steward {
         let (prompters, model, dialect) = (self.prompters.clone(), spec.model.clone(), spec.dialect);
         let read = tokio::task::spawn_blocking(move || prompters.of(model.as_str(), dialect).is_some());
         let _ = read.await;
+        let mixing = monitor::mixing_of(spec.dialect);
+        let progress = WorkerProgress::new(&self.timing, mixing, spec.ranks, StallConfig::of(&self.config));
         let worker = Arc::new(Worker::new(Enlisted {
             id,
             spec,
@@ -49,7 +52,9 @@ impl Steward {
             remarks,
             lane,
             health: Health::new(settings::health(&self.config), u64::from(id.0)),
+            progress,
             trust: self.trust.clone(),
+            rules: self.rules.clone(),
         }));
         if let Err(error) = self.join(&worker, view).await {
             tracing::error!(worker = %worker.name, error, "cannot take requests");

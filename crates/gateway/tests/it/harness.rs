@@ -1,5 +1,6 @@
 //! Mock engines and a gateway in this process, over real sockets.
 
+use homing_platform::{HttpClient, HttpResponse};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,6 @@ use homing_config::{Inputs, KnobId, Reader, Resolved, resolve};
 use homing_gateway::Service;
 use homing_mock::Place;
 use homing_telemetry::Metrics;
-use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -122,7 +122,7 @@ impl Engine {
 
     /// What goes wrong with it from now on.
     pub async fn faults(&self, faults: Value) {
-        let told = Client::new()
+        let told = HttpClient::default()
             .post(format!("{}/mock/faults", self.url()))
             .json(&faults)
             .send()
@@ -159,7 +159,7 @@ pub struct Gateway {
     /// Where proxies ask, if they may.
     pub route: Option<String>,
     pub metrics: Arc<Metrics>,
-    pub client: Client,
+    pub client: HttpClient,
     stop: Option<oneshot::Sender<()>>,
     ended: Option<tokio::task::JoinHandle<()>>,
 }
@@ -196,7 +196,7 @@ impl Gateway {
             admin,
             route,
             metrics,
-            client: Client::builder().no_proxy().build().expect("a client"),
+            client: HttpClient::default(),
             stop: Some(stop),
             ended: Some(ended),
         }
@@ -237,6 +237,19 @@ impl Gateway {
         .await;
     }
 
+    /// Waits until the gateway no longer takes this engine for a healthy one.
+    pub async fn wait_not_up(&self, engine: &Engine) {
+        let url = engine.url();
+        self.wait("the engine not to be up", async || {
+            let fleet = self.admin("/admin/fleet").await;
+            let is_up = |worker: &Value| worker["url"] == url.as_str() && worker["health"] == "up";
+            fleet["workers"]
+                .as_array()
+                .is_some_and(|workers| !workers.iter().any(is_up))
+        })
+        .await;
+    }
+
     pub async fn wait(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let until = Instant::now() + GUARD;
         while !is().await {
@@ -246,11 +259,11 @@ impl Gateway {
         }
     }
 
-    pub async fn send(&self, path: &str, body: &Value) -> Response {
+    pub async fn send(&self, path: &str, body: &Value) -> HttpResponse {
         self.send_with(path, body, &[]).await
     }
 
-    pub async fn send_with(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Response {
+    pub async fn send_with(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> HttpResponse {
         let mut request = self.client.post(format!("{}{path}", self.url)).json(body);
         for (name, value) in headers {
             request = request.header(*name, *value);

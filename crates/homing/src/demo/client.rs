@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use reqwest::Client;
+use homing_platform::{HttpClient, HttpClientConfig, HttpResponse};
 use serde_json::Value;
 
 use super::board::Open;
@@ -19,7 +19,7 @@ const SERVED_BY: &str = "x-homing-served-by";
 /// Where is asked, and for which model.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    client: Client,
+    client: HttpClient,
     url: String,
     model: String,
 }
@@ -39,13 +39,15 @@ pub struct Heard {
 
 impl Endpoint {
     /// Asks at this address.
-    pub fn new(base: &str, model: &str) -> anyhow::Result<Self> {
-        Ok(Self {
-            // Whatever the environment says of proxies: nothing of this leaves the machine.
-            client: Client::builder().no_proxy().timeout(PATIENCE).build()?,
+    pub fn new(base: &str, model: &str) -> Self {
+        Self {
+            client: HttpClient::new(HttpClientConfig {
+                timeout: Some(PATIENCE),
+                ..HttpClientConfig::default()
+            }),
             url: format!("{base}/v1/chat/completions"),
             model: model.to_owned(),
-        })
+        }
     }
 
     /// Asks, and reads the answer as it comes.
@@ -81,7 +83,7 @@ impl Endpoint {
         Ok(text.context("the answer has no text")?.to_owned())
     }
 
-    async fn send(&self, asked: &Asked, delivery: Delivery) -> anyhow::Result<reqwest::Response> {
+    async fn send(&self, asked: &Asked, delivery: Delivery) -> anyhow::Result<HttpResponse> {
         let request = self.client.post(&self.url).header("content-type", "application/json");
         let answer = request.body(asked.body(&self.model, delivery)).send().await?;
         if !answer.status().is_success() {

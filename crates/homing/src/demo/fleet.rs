@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use homing_config::security::Security;
 use homing_config::{Config, Resolved, Secret, SecretText};
 use homing_gateway::Service;
+use homing_platform::HttpClient;
 use homing_telemetry::{Change, Metrics, Prediction, RepairKind, TryFailure};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -31,7 +32,7 @@ pub struct Fleet {
     pub url: String,
     admin: String,
     metrics: Arc<Metrics>,
-    client: reqwest::Client,
+    client: HttpClient,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
@@ -96,7 +97,7 @@ impl Fleet {
             url,
             admin,
             metrics,
-            client: reqwest::Client::builder().no_proxy().build()?,
+            client: HttpClient::default(),
             stop,
             ended,
         };

@@ -165,7 +165,7 @@ impl<'a> Stage<'a> {
         };
         let board = Arc::new(Board::default());
         let fleet = Fleet::start(resolved, &policy, &board).await?;
-        let endpoint = Endpoint::new(&fleet.url, config.model.as_str())?;
+        let endpoint = Endpoint::new(&fleet.url, config.model.as_str());
         let traffic = Arc::new(Traffic::new(config.demo.seed, config.mock.speedup));
         screen.say(&story::heading(phase, &policy, Happened::Nothing, screen.style()))?;
         // What the gateway heard before anybody asked is no part of it.

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use homing_domain::Tokens;
+use homing_platform::{HeaderMap, HeaderName, HeaderValue, HttpClient, HttpClientConfig};
 use homing_profile::{Millis, Time};
 use homing_sim::fleet::{End, Outcome, Record};
 use homing_sim::study::Tally;
 use homing_trace::{Agenda, Answer, Conversations, Request, SessionId, Spelling, Text};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ const WORDS: u32 = 28_000;
 /// Where requests go.
 #[derive(Clone)]
 struct Endpoint {
-    client: reqwest::Client,
+    client: HttpClient,
     url: String,
     model: String,
 }
@@ -212,10 +212,11 @@ impl Endpoint {
             let value: HeaderValue = value.trim().parse().ok().with_context(wrong)?;
             headers.insert(name, value);
         }
-        let client = reqwest::Client::builder()
-            .default_headers(headers)
-            .timeout(PATIENCE)
-            .build()?;
+        let client = HttpClient::new(HttpClientConfig {
+            headers,
+            timeout: Some(PATIENCE),
+            ..HttpClientConfig::default()
+        });
         let base = url.trim_end_matches('/').trim_end_matches("/v1");
         let mut endpoint = Self {
             client,

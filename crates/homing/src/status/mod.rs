@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use homing_platform::{HttpClient, HttpClientConfig};
 use serde_json::Value;
 
 use crate::show::Style;
@@ -61,7 +62,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     ensure!(!(is_for_scripts && watches), "--json and --watch do not go together");
     let style = Style::of(homing_config::colour(io::stdout().is_terminal()));
     service::until_told(service::Threads::Few, async |mut stop| {
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build()?;
+        let client = HttpClient::new(HttpClientConfig {
+            timeout: Some(PATIENCE),
+            ..HttpClientConfig::default()
+        });
         let asked = Asked { client, url, token };
         let mut before = asked.fleet().await?;
         loop {
@@ -87,7 +91,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// Whom to ask.
 struct Asked {
-    client: reqwest::Client,
+    client: HttpClient,
     url: String,
     token: Option<String>,
 }

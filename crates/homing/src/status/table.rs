@@ -210,6 +210,14 @@ fn findings(worker: &Value, style: Style, out: &mut String) {
             word("change")
         );
     }
+    if let (Some(state), Some(reason)) = (worker["stall"]["state"].as_str(), worker["stall"]["reason"].as_str()) {
+        let for_ms = number(&worker["stall"]["for_ms"]);
+        let _ = writeln!(
+            out,
+            "\n{}",
+            style.red(&format!("{url}: {state} for {:.1} s: {reason}", for_ms / 1e3))
+        );
+    }
     if let Some(diagnosis) = worker["diagnosis"].as_str() {
         let _ = writeln!(out, "\n{diagnosis}");
     }
@@ -244,6 +252,7 @@ mod tests {
                 {
                     "url": "http://long-name:2", "model": "m", "health": "down", "draining": false, "in_flight": 0, "served": 0,
                     "failed": 7, "ranks": [{"rank": 0, "view": "none"}], "truth": {}, "diagnosis": "it is odd",
+                    "stall": {"state": "ejected", "reason": "no token comes", "for_ms": 1234},
                 },
             ],
         })
@@ -262,6 +271,8 @@ http://long-name:2  m      down    none                     0     0      0      
 http://a:1: warning usage: a
     it costs   b
     to change  c
+
+http://long-name:2: ejected for 1.2 s: no token comes
 
 it is odd
 ";

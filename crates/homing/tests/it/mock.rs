@@ -1,13 +1,14 @@
 //! Does `homing mock` start, tell where it listens, and end when it is asked to?
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use homing_config::Config;
-use homing_discovery::{Registrations, RegistrationsConfig};
+use homing_discovery::{Registrar, Registrations, RegistrationsConfig};
 use homing_telemetry::Metrics;
 use tokio::net::TcpListener;
 
@@ -77,7 +78,8 @@ fn its_workers_register_and_take_themselves_back() {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
     let listener = listener.expect("there are ports");
     let gateway = listener.local_addr().expect("it is bound").to_string();
-    let routes = table.router();
+    let operator = Registrar::operator(Ipv4Addr::LOCALHOST.into());
+    let routes = table.router().layer(Extension(operator));
     runtime.spawn(async move { axum::serve(listener, routes).await });
 
     let arguments = format!(

@@ -338,7 +338,7 @@ fn neither_prompts_nor_keys_are_written_or_told() {
     gateway.0.wait().expect("it is our child");
     outputs.push(("standard error", told()));
     outputs.push(("the request log", fs::read_to_string(&log).expect("it was written")));
-    assert!(outputs[4].1.contains("TRACE"), "everything is logged: {}", outputs[4].1);
+    assert!(outputs[4].1.contains("DEBUG"), "everything is logged: {}", outputs[4].1);
     assert!(outputs[5].1.lines().count() > 3, "requests are logged");
     for (place, text) in outputs {
         for secret in [PROMPT, SECRET, &fresh] {

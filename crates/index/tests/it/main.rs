@@ -10,9 +10,9 @@ mod memory;
 mod oracle;
 #[cfg(not(any(shuttle, loom)))]
 mod parts;
+#[cfg(shuttle)]
+mod schedules;
 #[cfg(not(any(shuttle, loom)))]
 mod slots;
 #[cfg(not(any(shuttle, loom)))]
 mod threads;
-#[cfg(shuttle)]
-mod schedules;

@@ -1,6 +1,6 @@
 //! What is wrong with a question is said in words.
 
-use reqwest::Method;
+use homing_platform::Method;
 use serde_json::{Value, json};
 
 use crate::indexer::{Indexer, settings};

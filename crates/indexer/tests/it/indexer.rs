@@ -1,12 +1,13 @@
 //! The service in this process, asked over HTTP.
 
+use bytes::Bytes;
+use homing_platform::{HttpClient, Method};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use homing_config::{Inputs, KnobId, Resolved, resolve};
 use homing_indexer::Service;
 use homing_telemetry::Metrics;
-use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -22,7 +23,7 @@ const POLL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Indexer {
     pub url: String,
-    client: Client,
+    client: HttpClient,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
@@ -61,11 +62,11 @@ impl Indexer {
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(async move {
             let stopped = async move { drop(stopped.await) };
-            service.run(stopped).await.expect("it answers to its end");
+            service.run(stopped).await;
         });
         Self {
             url,
-            client: Client::new(),
+            client: HttpClient::default(),
             stop,
             running,
         }
@@ -78,7 +79,7 @@ impl Indexer {
     }
 
     /// Asks, and gives status and text.
-    pub async fn ask(&self, method: Method, path: &str, body: impl Into<reqwest::Body>) -> (u16, String) {
+    pub async fn ask(&self, method: Method, path: &str, body: impl Into<Bytes>) -> (u16, String) {
         let request = self.client.request(method, format!("{}{path}", self.url)).body(body);
         let response = request.send().await.expect("it answers");
         let status = response.status().as_u16();

@@ -1,5 +1,6 @@
 //! Does `homing index` know what the mock has cached? The comparison that `e2e/` makes with real engines.
 
+use homing_platform::HttpClient;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ const BLOCK: usize = 16;
 /// `homing index` in this process, listening to a mock.
 struct Index {
     url: String,
-    client: reqwest::Client,
+    client: HttpClient,
     running: JoinHandle<()>,
 }
 
@@ -78,11 +79,11 @@ impl Index {
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         let url = format!("http://{}", service.address());
         let running = tokio::spawn(async move {
-            service.run(std::future::pending()).await.expect("it answers");
+            service.run(std::future::pending()).await;
         });
         Self {
             url,
-            client: reqwest::Client::new(),
+            client: HttpClient::default(),
             running,
         }
     }

@@ -38,6 +38,62 @@ async fn it_stalls_until_it_is_told_otherwise() {
 }
 
 #[tokio::test]
+async fn a_stall_stops_running_streams_and_counters_while_health_and_metrics_are_answered() {
+    let mock = Mock::start(&[("mock.speedup", "1")]).await;
+    let mut response = mock
+        .send(
+            "/v1/completions",
+            &json!({"prompt": "x", "max_tokens": 100, "temperature": 0, "stream": true}),
+        )
+        .await
+        .unwrap();
+    response.chunk().await.unwrap().unwrap();
+    mock.ok("/mock/faults", &json!({"stall": true})).await;
+    let counted = async || {
+        let page = mock.get("/metrics").await;
+        let names = [
+            "vllm:iteration_tokens_total",
+            "vllm:generation_tokens_total",
+            "vllm:kv_cache_usage_perc",
+        ];
+        let lines = page
+            .lines()
+            .filter(|line| names.iter().any(|name| line.starts_with(name)));
+        lines.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let before = counted().await;
+    assert!(
+        before
+            .iter()
+            .any(|line| line.starts_with("vllm:iteration_tokens_total_count")),
+        "{before:?}"
+    );
+    // What was on its way when it stalled may come; then nothing does, for much longer than a step.
+    let silence = Duration::from_millis(500);
+    while let Ok(piece) = tokio::time::timeout(silence, response.chunk()).await {
+        assert!(piece.unwrap().is_some(), "it goes on later");
+    }
+    assert_eq!(
+        mock.client
+            .get(format!("{}/health", mock.url()))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .as_u16(),
+        200
+    );
+    assert_eq!(counted().await, before);
+    mock.ok("/mock/faults", &json!({"stall": false})).await;
+    let mut rest = Vec::new();
+    while let Some(piece) = response.chunk().await.unwrap() {
+        rest.extend_from_slice(&piece);
+    }
+    assert!(String::from_utf8_lossy(&rest).contains("[DONE]"));
+    assert_ne!(counted().await, before);
+}
+
+#[tokio::test]
 async fn answers_break_off_when_it_is_killed_and_nobody_is_there_any_more() {
     let mock = Mock::start(&[("mock.speedup", "1")]).await;
     let endless = json!({"prompt": "x", "max_tokens": 10_000, "stream": true});

@@ -1,5 +1,6 @@
 //! Prompts that are computed in one place and answered in another: both protocols, and what breaks them.
 
+use homing_platform::HttpClientError;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -70,7 +71,7 @@ async fn nothing_left(mock: &Mock) {
 }
 
 /// A request that is under way; it can be broken off.
-fn begin(mock: &Mock, path: &str, body: &Value) -> JoinHandle<reqwest::Result<(u16, Value)>> {
+fn begin(mock: &Mock, path: &str, body: &Value) -> JoinHandle<Result<(u16, Value), HttpClientError>> {
     let request = mock.client.post(format!("{}{path}", mock.url())).json(body);
     tokio::spawn(async move {
         let response = request.send().await?;

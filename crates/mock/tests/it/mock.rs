@@ -1,10 +1,10 @@
 //! The mock in this process, asked over HTTP.
 
+use homing_platform::{HttpClient, HttpClientError, HttpResponse};
 use std::time::{Duration, Instant};
 
 use homing_config::{Config, Inputs, KnobId, resolve};
 use homing_mock::{Place, Service};
-use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -17,7 +17,7 @@ pub const POLL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Mock {
     pub places: Vec<Place>,
-    pub client: Client,
+    pub client: HttpClient,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
@@ -52,7 +52,7 @@ impl Mock {
         });
         Self {
             places,
-            client: Client::new(),
+            client: HttpClient::default(),
             stop,
             running,
         }
@@ -82,7 +82,7 @@ impl Mock {
         format!("http://{}", self.places[0].address)
     }
 
-    pub async fn send(&self, path: &str, body: &Value) -> reqwest::Result<Response> {
+    pub async fn send(&self, path: &str, body: &Value) -> Result<HttpResponse, HttpClientError> {
         let request = self.client.post(format!("{}{path}", self.url()));
         request.json(body).send().await
     }

@@ -163,6 +163,7 @@ impl SoFar {
         let mut ask = read(endpoint, &body)?;
         // What the client did not ask for is taken out again, even if the body came with it.
         ask.usage = self.ask.usage;
+        ask.engine_salt.clone_from(&self.ask.engine_salt);
         ask.features.put(Feature::TokenIds, self.ask.has(Feature::TokenIds));
         let mut plan = Plan::new(&ask, elsewhere.wanted);
         plan.model.clone_from(&elsewhere.model);

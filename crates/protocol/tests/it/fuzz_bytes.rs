@@ -1,6 +1,9 @@
 //! Do the invariants hold for whatever bytes come? What the fuzz target in `fuzz/` searches with feedback, thousands of random
 //! bodies and streams try here, on any toolchain.
 
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
+
 use homing_protocol::testing;
 use proptest::prelude::*;
 
@@ -33,6 +36,12 @@ const BODY: &[&str] = &[
     "\"tools\"",
     "\"content\"",
     "{\"type\":\"image_url\"}",
+    "\"kv_transfer_params\":",
+    "\"bootstrap_\\ud800\":",
+    "\"vllm_xargs\":{",
+    "\"extra_body\":[{",
+    "\"nvext\"",
+    "\"priority\":1,",
 ];
 
 /// Pieces of streams.
@@ -56,6 +65,14 @@ const STREAM: &[&str] = &[
     "\u{feff}",
     "{",
     "\"",
+    "\"kv_transfer_params\":",
+    "{\"remote_host\":\"h}\"}",
+    "_params\"",
+    "--x",
+    "content-disposition: form-data; name=",
+    "\"priority\"",
+    "\r\n\r\n",
+    "\r\n--x--",
     "{\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n",
 ];
 
@@ -115,4 +132,12 @@ proptest! {
     fn no_stream_breaks_anything(bytes in bytes(STREAM)) {
         testing::stream(&bytes);
     }
+}
+
+#[test]
+fn no_input_of_the_corpus_breaks_anything() {
+    corpus::replay("protocol_bytes", |bytes| {
+        testing::body(bytes);
+        testing::stream(bytes);
+    });
 }

@@ -427,3 +427,16 @@ proptest! {
         check(&case)?;
     }
 }
+
+#[test]
+fn a_continuation_has_the_salt_of_the_engine() {
+    let body = Bytes::from_static(br#"{"prompt":"a","stream":true,"cache_salt":"s","extra_key":"k"}"#);
+    let mut ask = Ask::read(Endpoint::Completions, &body, Limits::default()).unwrap();
+    ask.engine_salt = Some("4:acme:sk".to_owned());
+    let mut so_far = SoFar::new(&ask, &body, 1 << 10);
+    let resumed = so_far.resume(&Elsewhere::default()).unwrap();
+    let sent: Value = serde_json::from_slice(&resumed.sent).unwrap();
+    assert_eq!(sent["cache_salt"], "4:acme:sk");
+    assert!(sent.get("extra_key").is_none(), "{sent}");
+    assert_eq!(resumed.ask.salt(), Some("4:acme:sk"));
+}

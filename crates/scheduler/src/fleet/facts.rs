@@ -29,6 +29,8 @@ pub enum Health {
     /// It does.
     #[default]
     Up,
+    /// It looks stalled: it is chosen where no other rank can serve.
+    Suspected,
     /// It does not.
     Down,
 }

@@ -148,12 +148,12 @@ impl Fleet {
         }
         if let Some(pin) = wanted.pinned {
             excluded.add(Reason::NotPinned, eligible.keep(self.workers.get(&pin.worker)));
-            if let Some(dp) = pin.dp {
-                let mut others = eligible.clone();
-                let is_it = |place: &Place| self.facts(*place).is_some_and(|facts| facts.rank.dp == dp);
-                eligible.places().filter(is_it).for_each(|place| others.clear(place));
-                excluded.add(Reason::OtherDpRank, eligible.drop_all(&others));
-            }
+        }
+        for dp in wanted.pinned.and_then(|pin| pin.dp).into_iter().chain(wanted.dp) {
+            let mut others = eligible.clone();
+            let is_it = |place: &Place| self.facts(*place).is_some_and(|facts| facts.rank.dp == dp);
+            eligible.places().filter(is_it).for_each(|place| others.clear(place));
+            excluded.add(Reason::OtherDpRank, eligible.drop_all(&others));
         }
         if !wanted.allowed.is_empty() {
             let allowed = self.places_of(&wanted.allowed);
@@ -188,7 +188,10 @@ impl Fleet {
             (facts.duty == Duty::Draining, Reason::Draining),
             (adapter, Reason::NoAdapter),
             (wanted.pinned.is_some_and(pinned), Reason::NotPinned),
-            (wanted.pinned.is_some_and(other_dp), Reason::OtherDpRank),
+            (
+                wanted.pinned.is_some_and(other_dp) || wanted.dp.is_some_and(|dp| dp != facts.rank.dp),
+                Reason::OtherDpRank,
+            ),
             (
                 !wanted.allowed.is_empty() && !wanted.allowed.contains(&facts.rank.worker),
                 Reason::NotAllowed,

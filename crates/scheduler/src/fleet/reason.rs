@@ -26,7 +26,7 @@ pub enum Reason {
     Tried,
     /// It lacks a label that is required.
     MissingLabel,
-    /// A prompt there is long overdue; others are not so.
+    /// A prompt there is long overdue, or it looks stalled; others are not so.
     Suspect,
     /// It has not answered anything yet and has enough to show what it can.
     Unverified,

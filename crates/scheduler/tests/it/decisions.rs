@@ -301,6 +301,15 @@ fn a_pin_is_kept_or_refused_in_words() {
         worker 2 cannot serve this request: 2 pinned elsewhere, 1 pinned to another rank
     "#]],
     );
+    world.wanted.pinned = None;
+    world.wanted.dp = Some(DpRank(1));
+    check(
+        &world,
+        "time",
+        &expect![[r#"
+        no worker can serve this request: 3 pinned to another rank
+    "#]],
+    );
 }
 
 #[test]

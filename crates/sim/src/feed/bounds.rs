@@ -74,9 +74,8 @@ impl World {
         let newest = self.workers[place.worker].stream(place.rank).newest();
         let status = self.routers[router].feed.status(self.now_ms, self.id(place));
         // While a feed cannot tell of which life the subscription is, it has to ask.
-        let is_ahead = |status: RankStatus| {
-            status.is_stream_proven && status.cursor.max(status.highest) < Some(batch.sequence)
-        };
+        let is_ahead =
+            |status: RankStatus| status.is_stream_proven && status.cursor.max(status.highest) < Some(batch.sequence);
         batch.is_barrier() && newest == Some((batch.sequence, batch.digest)) && status.is_some_and(is_ahead)
     }
 

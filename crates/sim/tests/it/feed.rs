@@ -47,7 +47,11 @@ fn views_stay_true_in_worlds_from_400() {
 #[test]
 fn batches_of_a_former_life_are_not_applied() {
     let violation = homing_sim::feed::repeat(4_856, None, homing_sim::feed::Trace::Off).violation;
-    assert!(violation.is_none(), "{}", violation.map(|found| found.to_string()).unwrap_or_default());
+    assert!(
+        violation.is_none(),
+        "{}",
+        violation.map(|found| found.to_string()).unwrap_or_default()
+    );
 }
 
 /// Views that were doubted twice begin empty, and were never complete again: the source was not asked any more.

@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use homing_domain::{BlockSize, Tokens};
+use homing_domain::{BlockSize, Tokens, excerpt};
 use homing_profile::{Millis, Time};
 use serde::Deserialize;
 
@@ -353,7 +353,7 @@ fn object<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, Problem> {
     if line.first() != Some(&b'{') {
         return Err(Problem::Json("expected an object, which begins with {".to_owned()));
     }
-    serde_json::from_slice(line).map_err(|error| Problem::Json(error.to_string()))
+    serde_json::from_slice(line).map_err(|error| Problem::Json(excerpt(&error.to_string()).into_owned()))
 }
 
 /// A number of tokens that is believed.

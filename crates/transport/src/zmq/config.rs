@@ -1,8 +1,13 @@
 //! What do our sockets allow themselves and their peers?
 
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+
+use super::error::ConnectionError;
 
 /// Bounds on what a peer may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +116,30 @@ pub enum Exposure {
     Network,
 }
 
+/// Decides which addresses are connected to, for endpoints that others chose. A name is looked up first, so that it cannot lead
+/// elsewhere than it did when it was checked before.
+#[derive(Clone)]
+pub struct AddressFilter(Arc<Judge>);
+
+type Judge = dyn Fn(SocketAddr) -> Result<(), String> + Send + Sync;
+
+impl AddressFilter {
+    /// `check` says why an address is not connected to.
+    pub fn new(check: impl Fn(SocketAddr) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub(crate) fn check(&self, address: SocketAddr) -> Result<(), ConnectionError> {
+        (self.0)(address).map_err(ConnectionError::NotAllowed)
+    }
+}
+
+impl fmt::Debug for AddressFilter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AddressFilter")
+    }
+}
+
 /// What a subscriber wants.
 #[derive(Clone, Debug, Default)]
 pub struct SubscribeConfig {
@@ -124,10 +153,12 @@ pub struct SubscribeConfig {
     pub patience: Patience,
     /// How long to wait before connecting again.
     pub backoff: Backoff,
+    /// Which addresses are connected to; all if there is none. Local sockets are not connected to if there is one.
+    pub filter: Option<AddressFilter>,
 }
 
 /// How a replay is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReplayConfig {
     /// Bounds on what the engine may send.
     pub limits: Limits,
@@ -135,6 +166,8 @@ pub struct ReplayConfig {
     pub patience: Patience,
     /// How long the engine may be silent before its first message and between two.
     pub silence: Duration,
+    /// Which addresses are connected to; all if there is none. Local sockets are not connected to if there is one.
+    pub filter: Option<AddressFilter>,
 }
 
 impl Default for ReplayConfig {
@@ -144,6 +177,7 @@ impl Default for ReplayConfig {
             limits: Limits::default(),
             patience: Patience::default(),
             silence: Duration::from_secs(10),
+            filter: None,
         }
     }
 }

@@ -58,7 +58,11 @@ impl Dialled {
             match &mut self.state {
                 State::Waiting(wait) => {
                     ready!(wait.as_mut().poll(context));
-                    let dialling = dial(self.endpoint.clone(), self.config.patience.dial);
+                    let dialling = dial(
+                        self.endpoint.clone(),
+                        self.config.patience.dial,
+                        self.config.filter.clone(),
+                    );
                     self.state = State::Dialling(Box::pin(dialling));
                 }
                 State::Dialling(dialling) => match ready!(dialling.as_mut().poll(context)) {

@@ -62,6 +62,9 @@ pub enum ConnectionError {
     /// Nobody there, or no such name.
     #[error("cannot connect: {0}")]
     Dial(#[source] io::Error),
+    /// It is not to be connected to.
+    #[error("not connected: {0}")]
+    NotAllowed(String),
     /// Nobody answers.
     #[error("no connection within {0:?}")]
     DialTimeout(Duration),

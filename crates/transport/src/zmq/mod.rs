@@ -19,6 +19,7 @@ mod connection;
 mod dialled;
 mod endpoint;
 mod error;
+mod ipc;
 mod line;
 mod message;
 mod peers;
@@ -30,7 +31,7 @@ mod stream;
 mod subscriber;
 mod talk;
 
-pub use config::{Backoff, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig};
+pub use config::{AddressFilter, Backoff, Exposure, Heartbeat, Limits, Patience, ReplayConfig, SubscribeConfig};
 pub use endpoint::{Endpoint, EndpointError, Host};
 pub use error::{ConnectionError, ReplayError, SetupError, ZmtpError};
 pub use message::Message;

@@ -122,7 +122,7 @@ impl Publisher {
         let connecting = async move {
             let mut failures = 0_u32;
             loop {
-                if let Ok(stream) = dial(there.clone(), config.patience.dial).await {
+                if let Ok(stream) = dial(there.clone(), config.patience.dial, None).await {
                     failures = 0;
                     drop(hosting.entertain(stream, config).await);
                 }

@@ -42,7 +42,7 @@ pub async fn replay(endpoint: &Endpoint, request: &[&[u8]], config: ReplayConfig
     }
     // Before anyone is bothered with it.
     check(request)?;
-    let stream = dial(endpoint.clone(), config.patience.dial).await?;
+    let stream = dial(endpoint.clone(), config.patience.dial, config.filter).await?;
     let mut connection = Connection::new(stream, Role::Dealer, config.limits, config.patience);
     // The first thing that happens is that it is established.
     poll_fn(|context| connection.poll_next(context)).await?;

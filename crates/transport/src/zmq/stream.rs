@@ -2,19 +2,19 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::config::Exposure;
+use super::config::{AddressFilter, Exposure};
 use super::endpoint::{Endpoint, Host};
 use super::error::{ConnectionError, SetupError};
+use super::ipc::IpcListener;
 
 /// Behind the heartbeats of ZMTP, for the time in which we do not read and send none: the system asks after so long ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
@@ -29,24 +29,40 @@ pub(crate) enum Stream {
     Ipc(UnixStream),
 }
 
-/// Connects. A name is looked up each time, and all of its addresses are tried.
-pub(crate) async fn dial(endpoint: Endpoint, patience: Duration) -> Result<Stream, ConnectionError> {
+/// Connects to what the filter lets through, if there is one. A name is looked up each time, and all of its addresses are tried.
+pub(crate) async fn dial(
+    endpoint: Endpoint,
+    patience: Duration,
+    filter: Option<AddressFilter>,
+) -> Result<Stream, ConnectionError> {
     let dialled = timeout(patience, async {
-        match &endpoint {
-            Endpoint::Ipc(path) => UnixStream::connect(path).await.map(Stream::Ipc),
-            Endpoint::Tcp { host, port } => {
-                let stream = match host {
-                    Host::Address(address) => TcpStream::connect((*address, *port)).await?,
-                    Host::Name(name) => TcpStream::connect((name.as_str(), *port)).await?,
-                    Host::Any => return Err(io::ErrorKind::AddrNotAvailable.into()),
-                };
-                over_tcp(stream)
+        match (&endpoint, filter) {
+            (Endpoint::Ipc(path), None) => UnixStream::connect(path)
+                .await
+                .map(Stream::Ipc)
+                .map_err(ConnectionError::Dial),
+            (Endpoint::Ipc(path), Some(_)) => Err(ConnectionError::NotAllowed(format!(
+                "{} is a local socket, which only an operator may name",
+                path.display()
+            ))),
+            (Endpoint::Tcp { host, port }, filter) => {
+                let addresses = look_up(host, *port).await.map_err(ConnectionError::Dial)?;
+                for address in &addresses {
+                    filter.as_ref().map_or(Ok(()), |filter| filter.check(*address))?;
+                }
+                let stream = TcpStream::connect(&addresses[..]).await;
+                stream.and_then(over_tcp).map_err(ConnectionError::Dial)
             }
         }
     });
-    match dialled.await {
-        Err(_) => Err(ConnectionError::DialTimeout(patience)),
-        Ok(dialled) => dialled.map_err(ConnectionError::Dial),
+    dialled.await.unwrap_or(Err(ConnectionError::DialTimeout(patience)))
+}
+
+async fn look_up(host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host {
+        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
+        Host::Name(name) => Ok(tokio::net::lookup_host((name.as_str(), port)).await?.collect()),
+        Host::Any => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
 }
 
@@ -94,7 +110,7 @@ impl AsyncWrite for Stream {
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Ipc(UnixListener, PathBuf),
+    Ipc(IpcListener),
 }
 
 impl Listener {
@@ -105,10 +121,7 @@ impl Listener {
             error,
         };
         match endpoint {
-            Endpoint::Ipc(path) => {
-                let listener = bind_ipc(path).await.map_err(failed)?;
-                Ok(Self::Ipc(listener, path.clone()))
-            }
+            Endpoint::Ipc(path) => Ok(Self::Ipc(IpcListener::bind(path).await.map_err(failed)?)),
             Endpoint::Tcp { host, port } => {
                 let addresses = own_addresses(host, *port, exposure).await.map_err(failed)?;
                 let local = addresses.iter().all(|address| address.ip().is_loopback());
@@ -124,7 +137,7 @@ impl Listener {
     /// Where it is, with the port that the system chose if it was left to it.
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
         match self {
-            Self::Ipc(_, path) => Ok(Endpoint::Ipc(path.clone())),
+            Self::Ipc(ipc) => Ok(Endpoint::Ipc(ipc.file.path.clone())),
             Self::Tcp(listener) => {
                 let address = listener.local_addr()?;
                 Ok(Endpoint::Tcp {
@@ -141,18 +154,10 @@ impl Listener {
             Self::Tcp(listener) => listener
                 .poll_accept(context)
                 .map(|accepted| accepted.and_then(|(stream, from)| Ok((over_tcp(stream)?, from.to_string())))),
-            Self::Ipc(listener, path) => listener
+            Self::Ipc(ipc) => ipc
+                .listener
                 .poll_accept(context)
-                .map_ok(|(stream, _)| (Stream::Ipc(stream), path.display().to_string())),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Ipc(_, path) = self {
-            // Nobody is there any more. If the file has gone too, that is as well.
-            std::fs::remove_file(path).ok();
+                .map_ok(|(stream, _)| (Stream::Ipc(stream), ipc.file.path.display().to_string())),
         }
     }
 }
@@ -163,20 +168,5 @@ async fn own_addresses(host: &Host, port: u16, exposure: Exposure) -> io::Result
         (Host::Name(name), _) => Ok(tokio::net::lookup_host((name.as_str(), port)).await?.collect()),
         (Host::Any, Exposure::Loopback) => Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)]),
         (Host::Any, Exposure::Network) => Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)]),
-    }
-}
-
-/// Binds a path, also if a process that ended badly left its socket there.
-async fn bind_ipc(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            match UnixStream::connect(path).await {
-                Err(refusal) if refusal.kind() == io::ErrorKind::ConnectionRefused => {}
-                _ => return Err(error),
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use homing_transport::testing::Listener;
 use homing_transport::zmq::{
-    Endpoint, Exposure, PublishConfig, Published, Publisher, Router, RouterConfig, SubscribeConfig, Subscriber,
-    SubscriberEvent,
+    AddressFilter, Endpoint, Exposure, PublishConfig, Published, Publisher, Router, RouterConfig, SubscribeConfig,
+    Subscriber, SubscriberEvent,
 };
 
 /// A test that hangs is to fail and not to be waited for.
@@ -143,4 +143,33 @@ async fn what_does_not_fit_together_is_not_served() {
     let nowhere = "tcp://*:1".parse().unwrap();
     let refused = Publisher::connect(nowhere, PublishConfig::default()).unwrap_err();
     assert_eq!(refused.to_string(), "tcp://*:1 names no host and port to connect to");
+}
+
+#[tokio::test]
+async fn only_addresses_that_the_filter_allows_are_connected_to() {
+    let publisher = bound(PublishConfig::default()).await;
+    let port = publisher.endpoint().to_string().rsplit(':').next().unwrap().to_owned();
+    let subscriber = |endpoint: &str, allows: bool| {
+        let config = SubscribeConfig {
+            filter: Some(AddressFilter::new(move |address| {
+                allows.then_some(()).ok_or_else(|| format!("{address} is denied"))
+            })),
+            ..SubscribeConfig::default()
+        };
+        Subscriber::connect(endpoint.parse().expect("an endpoint"), config).expect("it can be connected to")
+    };
+    // A name is judged by where it leads.
+    for (endpoint, expected) in [
+        (format!("tcp://127.0.0.1:{port}"), "is denied"),
+        (format!("tcp://localhost:{port}"), "is denied"),
+        ("ipc:///run/homing-test".to_owned(), "only an operator may name"),
+    ] {
+        match subscriber(&endpoint, false).next().await {
+            SubscriberEvent::Failed { reason, .. } => assert!(reason.to_string().contains(expected), "{reason}"),
+            event => panic!("{event:?} was not expected"),
+        }
+    }
+    let mut allowed = subscriber(&format!("tcp://localhost:{port}"), true);
+    assert!(matches!(allowed.next().await, SubscriberEvent::Connected { .. }));
+    assert_eq!(publisher.subscribers(), 1);
 }

@@ -2,6 +2,9 @@
 //! here, on any toolchain.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
+
 use homing_wire::testing;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -146,4 +149,17 @@ fn frames() -> Vec<u8> {
     }
     list.finish(&mut out).unwrap();
     out
+}
+
+#[test]
+fn no_input_of_a_corpus_breaks_anything() {
+    for (target, check) in [
+        ("wire_vllm", testing::vllm as fn(&[u8])),
+        ("wire_sglang", testing::sglang),
+        ("wire_trtllm", testing::trtllm),
+        ("wire_frame", testing::frame),
+        ("wire_envelope", testing::envelope),
+    ] {
+        corpus::replay(target, check);
+    }
 }

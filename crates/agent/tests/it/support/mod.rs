@@ -6,6 +6,7 @@ mod engine;
 mod proxy;
 mod truth;
 
+use homing_platform::{HttpClient, HttpResponse};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub struct Running {
     pub metrics: Arc<Metrics>,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
-    pub client: reqwest::Client,
+    pub client: HttpClient,
 }
 
 impl Running {
@@ -84,9 +85,9 @@ impl Running {
             stop,
             ended: tokio::spawn(async move {
                 let stop = async move { drop(stopped.await) };
-                agent.serve(stop).await.unwrap();
+                agent.serve(stop).await;
             }),
-            client: reqwest::Client::new(),
+            client: HttpClient::default(),
         }
     }
 
@@ -100,7 +101,7 @@ impl Running {
         format!("http://{}{path}", self.address)
     }
 
-    pub async fn get(&self, path: &str) -> reqwest::Response {
+    pub async fn get(&self, path: &str) -> HttpResponse {
         self.client.get(self.url(path)).send().await.unwrap()
     }
 
@@ -137,7 +138,7 @@ pub fn read_frames(bytes: &Bytes) -> Vec<Frame> {
 
 /// A watch that goes on.
 pub struct Watching {
-    response: reqwest::Response,
+    response: HttpResponse,
     reader: FrameReader,
 }
 
@@ -219,7 +220,7 @@ impl Router {
             silence: Duration::from_secs(2),
             backoff: Duration::from_millis(20),
         };
-        let source = AgentSource::new(source, reqwest::Client::new(), metrics.clone());
+        let source = AgentSource::new(source, HttpClient::default(), metrics.clone());
         keeper.join(RANK, Arc::new(source)).await.unwrap();
         Self { keeper, metrics }
     }

@@ -1,17 +1,18 @@
 //! Who asks, and how much may he?
 
+use homing_platform::HttpResponse;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use homing_config::keys::{Fresh, Quota, fresh};
 use homing_gateway::Service;
 use homing_telemetry::{Asker, Quota as Limit};
-use reqwest::Response;
 use serde_json::{Value, json};
 
 use crate::harness::{Engine, Gateway, events, file, resolved};
 use crate::security::pki::written;
 use crate::security::raw::{Recorder, before};
+use crate::security::renewal::RegistrationToken;
 
 const UNLIMITED: Quota = Quota {
     requests: None,
@@ -32,7 +33,7 @@ fn asked(tokens: u32) -> Value {
     json!({ "model": "tiny", "prompt": "x", "max_tokens": tokens, "temperature": 0 })
 }
 
-async fn ask(gateway: &Gateway, key: &str, body: &Value) -> Response {
+async fn ask(gateway: &Gateway, key: &str, body: &Value) -> HttpResponse {
     let bearer = format!("Bearer {key}");
     gateway
         .send_with("/v1/completions", body, &[("authorization", &bearer)])
@@ -291,7 +292,13 @@ async fn keys_change_and_no_stream_ends() {
     let (old, new) = (key("acme", UNLIMITED), key("acme", UNLIMITED));
     let path = keys("renewed.toml", &[&old]);
     let engines = [Engine::start(&[("mock.speedup", "1")])];
-    let settings = [("serve.keys", path.as_str()), ("discovery.file-interval", "20ms")];
+    let mut token = RegistrationToken::new("keys-registration-token");
+    let token_setting = token.setting();
+    let settings = [
+        ("serve.keys", path.as_str()),
+        ("serve.register-token", &token_setting),
+        ("discovery.file-interval", "20ms"),
+    ];
     let gateway = Gateway::before(&engines, &settings).await;
     let mut body = asked(5_000);
     body["stream"] = json!(true);
@@ -306,10 +313,10 @@ async fn keys_change_and_no_stream_ends() {
     assert_eq!(ask(&gateway, &old.key, &asked(1)).await.status(), 401);
     // A file that cannot be used changes nothing.
     written("renewed.toml", "[[key]]\nsha256 = 7\n");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    token.wait_until_files_were_read(&gateway).await;
     assert_eq!(ask(&gateway, &new.key, &asked(1)).await.status(), 200);
-    // One without keys takes all of them away.
-    written("renewed.toml", "");
+    // One that says that there are none takes all of them away.
+    written("renewed.toml", "key = []\n");
     gateway
         .wait("no key", async || {
             ask(&gateway, &new.key, &asked(1)).await.status() == 401

@@ -2,8 +2,11 @@
 
 mod hostile;
 mod idle;
+mod isolation;
 mod keys;
 mod operators;
 mod pki;
 mod raw;
+mod renewal;
+mod responses;
 mod tls;

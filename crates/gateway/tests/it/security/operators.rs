@@ -1,12 +1,13 @@
 //! Who may see and order what on the listener of operators?
 
+use homing_platform::Method;
 use homing_telemetry::Asker;
-use reqwest::Method;
 use serde_json::json;
 
 use crate::harness::{Engine, Gateway, REGISTER_TOKEN};
 use crate::security::pki::written;
 use crate::security::raw::{connect, status};
+use crate::security::renewal::RegistrationToken;
 
 const TOKEN: &str = "the-token-of-operators";
 
@@ -84,8 +85,10 @@ async fn without_tokens_nobody_registers_a_worker_and_no_page_gives_orders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_read_again_and_hostile_bytes_are_refused_here_as_well() {
     let path = written("admin-token", &format!("{TOKEN}\n"));
+    let mut registration = RegistrationToken::new("operators-registration-token");
     let settings = [
         ("serve.admin-token", format!("file:{path}")),
+        ("serve.register-token", registration.setting()),
         ("discovery.file-interval", "20ms".to_owned()),
     ];
     let settings = settings.each_ref().map(|(name, value)| (*name, value.as_str()));
@@ -96,7 +99,7 @@ async fn tokens_are_read_again_and_hostile_bytes_are_refused_here_as_well() {
     assert_eq!(asked(&gateway, Method::GET, "/metrics", TOKEN).await, 401);
     // A file that holds none leaves the door as it is.
     written("admin-token", "\n");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    registration.wait_until_files_were_read(&gateway).await;
     assert_eq!(asked(&gateway, Method::GET, "/metrics", "").await, 401);
     assert_eq!(
         asked(&gateway, Method::GET, "/metrics", "another-token-of-operators").await,

@@ -1,5 +1,7 @@
 //! Certificates for tests: good ones, and one of each kind that must not be believed.
 
+use homing_platform::{HttpClient, HttpClientConfig};
+use homing_tls::Trust;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -68,10 +70,17 @@ impl Ca {
     }
 
     /// A client that believes it, and nobody else.
-    pub fn client(&self) -> reqwest::Client {
-        let root = reqwest::Certificate::from_pem(self.pem.as_bytes()).unwrap();
-        let client = reqwest::Client::builder().no_proxy().add_root_certificate(root);
-        client.build().unwrap()
+    pub fn client(&self) -> HttpClient {
+        // Each authority has a file of its own: tests run at the same time.
+        let digest = self
+            .pem
+            .bytes()
+            .fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let file = written(&format!("client-{digest:x}-ca.pem"), &self.pem);
+        HttpClient::new(HttpClientConfig {
+            trust: Some(Trust::read(Some(file.as_ref())).unwrap()),
+            ..HttpClientConfig::default()
+        })
     }
 }
 

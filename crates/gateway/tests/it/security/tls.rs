@@ -1,5 +1,6 @@
 //! Who is at the other end? With certificates that are good, and one of each kind that is not.
 
+use homing_platform::HttpClient;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,13 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::harness::{Engine, GUARD, Gateway};
 use crate::security::pki::{Ca, Holds, written};
 use crate::security::raw::{all, connect, until};
+use crate::security::renewal::RegistrationToken;
 
 fn asked() -> Value {
     json!({ "model": "tiny", "prompt": "x", "max_tokens": 2, "temperature": 0 })
 }
 
 /// Why a client does not get an answer; `None` if it does.
-async fn trouble(client: &reqwest::Client, url: &str) -> Option<String> {
+async fn trouble(client: &HttpClient, url: &str) -> Option<String> {
     match client.post(format!("{url}/v1/completions")).json(&asked()).send().await {
         Ok(answer) => {
             assert_eq!(answer.status(), 200);
@@ -147,10 +149,13 @@ async fn a_certificate_is_renewed_and_no_stream_ends() {
     let (old, new) = (Ca::new(), Ca::new());
     let (cert, key) = old.leaf("127.0.0.1", Holds::Now).files("renewed");
     let engines = [Engine::start(&[("mock.speedup", "1")])];
+    let mut token = RegistrationToken::new("tls-registration-token");
+    let token_setting = token.setting();
     let settings = [
         ("serve.tls-cert", cert.as_str()),
         ("serve.tls-key", key.as_str()),
         ("serve.admin-tls", "off"),
+        ("serve.register-token", &token_setting),
         ("discovery.file-interval", "20ms"),
     ];
     let gateway = Gateway::before(&engines, &settings).await;
@@ -161,7 +166,7 @@ async fn a_certificate_is_renewed_and_no_stream_ends() {
     let mut text = String::from_utf8(stream.chunk().await.unwrap().unwrap().to_vec()).unwrap();
     // A certificate whose key is another's changes nothing.
     written("renewed-cert.pem", &new.leaf("127.0.0.1", Holds::Now).cert);
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    token.wait_until_files_were_read(&gateway).await;
     assert_eq!(trouble(&old.client(), &gateway.url).await, None);
     new.leaf("127.0.0.1", Holds::Now).files("renewed");
     let until = std::time::Instant::now() + GUARD;

@@ -1,5 +1,6 @@
 //! Adapters come and go on engines while requests use them.
 
+use homing_platform::HttpClient;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use homing_telemetry::TryFailure;
@@ -239,7 +240,7 @@ async fn without_managing_who_lost_an_adapter_is_left_for_who_has_it() {
     let engines = [Engine::start(&[]), Engine::start(&[])];
     let load = json!({"lora_name": "poet", "lora_path": "/adapters/poet"});
     for engine in &engines {
-        let asked = reqwest::Client::new().post(format!("{}/v1/load_lora_adapter", engine.url()));
+        let asked = HttpClient::default().post(format!("{}/v1/load_lora_adapter", engine.url()));
         assert!(asked.json(&load).send().await.unwrap().status().is_success());
     }
     let gateway = Gateway::before(&engines, &[("probe.interval", "10m")]).await;

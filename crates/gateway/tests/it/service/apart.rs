@@ -1,5 +1,6 @@
 //! Requests whose prompt one worker computes and whose answer another gives.
 
+use homing_platform::HttpClient;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -89,7 +90,11 @@ impl Fleet {
 }
 
 async fn kv(engine: &Engine) -> Option<(u64, u64)> {
-    let page = reqwest::get(format!("{}/mock/kv", engine.url())).await.ok()?;
+    let page = HttpClient::default()
+        .get(format!("{}/mock/kv", engine.url()))
+        .send()
+        .await
+        .ok()?;
     let page: Value = page.json().await.ok()?;
     Some((page["staged_blocks"].as_u64()?, page["incoming_blocks"].as_u64()?))
 }
@@ -265,7 +270,7 @@ async fn killed_workers_of_either_kind_break_no_stream() {
             .wait("streams", async || gateway.metrics.gateway.running_requests.get() >= 10)
             .await;
         first.kill();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        gateway.wait_not_up(&first).await;
         second.kill();
         for engine in fleet.prefill.iter().chain(&fleet.decode) {
             engine.hurry().await;
@@ -280,6 +285,7 @@ async fn killed_workers_of_either_kind_break_no_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_leaves_nothing_behind() {
     let fleet = Fleet::of(vec![nixl(&[("mock.speedup", "5")])], vec![nixl(&[])], &[ALWAYS]).await;
+    // How long the client waits decides how far its request is when it leaves. Nothing is asserted of that moment.
     for after in [1, 5, 20, 60] {
         let body = chat(after, 200);
         let leaving = fleet.gateway.send("/v1/chat/completions", &body);
@@ -307,7 +313,9 @@ async fn without_prefill_workers_decode_workers_serve_alone_unless_both_are_requ
     assert!(response.headers().contains_key("retry-after"));
     let words = response.text().await.unwrap();
     assert!(words.contains("prefill"), "{words}");
-    let models: Value = reqwest::get(format!("{}/v1/models", gateway.url))
+    let models: Value = HttpClient::default()
+        .get(format!("{}/v1/models", gateway.url))
+        .send()
         .await
         .unwrap()
         .json()
@@ -315,7 +323,12 @@ async fn without_prefill_workers_decode_workers_serve_alone_unless_both_are_requ
         .unwrap();
     assert_eq!(models["data"], json!([]), "it is not listed");
     assert_eq!(
-        reqwest::get(format!("{}/ready", gateway.url)).await.unwrap().status(),
+        HttpClient::default()
+            .get(format!("{}/ready", gateway.url))
+            .send()
+            .await
+            .unwrap()
+            .status(),
         503
     );
 }

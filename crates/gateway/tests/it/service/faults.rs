@@ -1,5 +1,6 @@
 //! What becomes of requests when engines, clients or the load misbehave?
 
+use homing_platform::HttpClient;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use futures_util::future::join_all;
@@ -146,7 +147,7 @@ async fn a_client_that_goes_away_frees_its_worker_at_once() {
     gateway
         .wait("the end", async || gateway.metrics.gateway.running_requests.get() == 0)
         .await;
-    let client = reqwest::Client::new();
+    let client = HttpClient::default();
     gateway
         .wait("the engine to be idle", async || {
             let page = client

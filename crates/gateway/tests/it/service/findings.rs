@@ -1,5 +1,6 @@
 //! Is a worker that is set up wrong named where operators look?
 
+use homing_platform::HttpClient;
 use serde_json::{Value, json};
 
 use crate::harness::{Engine, Gateway};
@@ -23,7 +24,9 @@ fn checks(findings: &[Value]) -> Vec<&str> {
 }
 
 async fn prompt_tokens(engine: &Engine) -> String {
-    let page = reqwest::get(format!("{}/metrics", engine.url()))
+    let page = HttpClient::default()
+        .get(format!("{}/metrics", engine.url()))
+        .send()
         .await
         .unwrap()
         .text()

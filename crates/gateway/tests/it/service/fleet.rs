@@ -1,8 +1,7 @@
 //! Who comes and who goes while requests are under way?
 
-use std::time::Duration;
-
 use homing_config::{Inputs, KnobId, Reader};
+use homing_telemetry::SourceKind;
 use serde_json::{Value, json};
 
 use crate::harness::{Engine, Gateway, REGISTER_TOKEN, events, file, prompt};
@@ -118,8 +117,11 @@ async fn a_changed_settings_file_changes_the_fleet_and_drops_no_stream() {
     gateway.wait_workers(1).await;
     let mut response = gateway.send("/v1/completions", &asked("A long story", 5_000)).await;
     let mut text = String::from_utf8(response.chunk().await.unwrap().unwrap().to_vec()).unwrap();
-    std::fs::write(&path, "[serve]\npolicy = 7\n").unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    std::fs::write(&path, "[serve\npolicy = 7\n").unwrap();
+    let failures = gateway.metrics.discovery.source_failures.of(SourceKind::File);
+    gateway
+        .wait("the unusable file to be read", async || failures.get() >= 1)
+        .await;
     written(&[&engines[1]], "5m");
     let second = engines[1].url();
     gateway

@@ -11,4 +11,5 @@ mod operate;
 mod requests;
 mod routing;
 mod seen;
+mod stalls;
 mod strange;

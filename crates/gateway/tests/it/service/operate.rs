@@ -1,10 +1,11 @@
 //! Does it begin and end as an operator expects?
 
-use std::time::Duration;
+use std::time::Instant;
 
+use homing_telemetry::Asked;
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, Gateway, text_of};
+use crate::harness::{Engine, GUARD, Gateway, POLL, text_of};
 
 /// Tokens that take about a minute unless the engine is told to hurry.
 const MINUTE: u32 = 5_000;
@@ -55,8 +56,10 @@ async fn when_told_to_end_streams_are_finished_and_nothing_new_is_taken() {
         let asked = gateway.client.post(format!("{}/v1/completions", gateway.url));
         asked.body("{}").send().await
     };
+    let until = Instant::now() + GUARD;
     while wanted().await.is_ok() {
-        tokio::time::sleep(crate::harness::POLL).await;
+        assert!(Instant::now() < until, "new requests are still accepted");
+        tokio::time::sleep(POLL).await;
     }
     assert!(!ended.is_finished(), "somebody is still served");
     engines[0].hurry().await;
@@ -121,7 +124,8 @@ async fn workers_that_come_later_are_found_and_those_that_restart_are_used_again
     let workers = [format!("{},model=tiny,cache-view=none", engine.url())];
     engine.kill();
     let gateway = Gateway::start(&workers, &[("serve.tries", "1")]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let failed_probes = gateway.metrics.discovery.asked_probes.of(Asked::Failed);
+    gateway.wait("a failed probe", async || failed_probes.get() >= 1).await;
     assert_eq!(gateway.send("/v1/chat/completions", &stream(1)).await.status(), 503);
     for _ in 0..2 {
         let mut engine = Engine::start_again(&[("mock.port", &port)]);

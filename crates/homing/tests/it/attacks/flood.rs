@@ -318,5 +318,9 @@ fn blocks_beyond_the_capacity_are_evicted_and_memory_stays_bounded() {
         last = sample.rss_mib;
     }
     // What the first round took, and some for buffers of the allocator.
-    assert!(last <= full.rss_mib + 48, "{} MiB when full, {last} MiB after", full.rss_mib);
+    assert!(
+        last <= full.rss_mib + 48,
+        "{} MiB when full, {last} MiB after",
+        full.rss_mib
+    );
 }

@@ -5,5 +5,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod answers;
+mod bodies;
+mod engine_fields;
+mod event_payloads;
 mod flood;
+mod hangs;
 mod harness;
+mod headers;
+mod heads;
+mod index_agent;
+mod inputs;
+mod listeners;
+mod memory;
+mod probes;
+mod publisher;
+mod registration;
+mod reload;
+mod response_ids;
+mod sockets;

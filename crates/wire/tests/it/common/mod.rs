@@ -1,8 +1,4 @@
 //! What do the captures say, read without the code under test? And small helpers.
-#![expect(
-    dead_code,
-    reason = "each test binary uses a part of it, and at least one thing of it is unused in each"
-)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use homing_domain::{

@@ -40,7 +40,12 @@ impl Process {
     /// Starts `homing serve` on ports that are free, in front of engines at these URLs (each may have `,key=value` behind it).
     pub fn serve(workers: &[&str], more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        arguments.extend(["--health-interval", "200ms"]);
+        // Down is seen soon, and no question of the gateway's own is among the requests that an engine gets.
+        for option in [["--health-interval", "200ms"], ["--check-workers", "none"]] {
+            if !more.contains(&option[0]) {
+                arguments.extend(option);
+            }
+        }
         for worker in workers {
             arguments.extend(["--worker", worker]);
         }
