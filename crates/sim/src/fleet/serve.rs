@@ -145,15 +145,6 @@ impl<I: Traffic> World<I> {
             question.wanted.pinned = Some(Pin { worker, dp: None });
         }
         let verdict = self.routers[router as usize].router.ask(self.now, question);
-        if matches!(verdict, Verdict::Wait)
-            && let Some(call) = self.calls.get_mut(&number)
-        {
-            // Effects of others may let it go, so it waits from here on.
-            call.stage = Stage::Waits(self.now);
-            self.outcome.waited += 1;
-            self.log
-                .say(self.now, || format!("request {} waits at router {router}", number.0));
-        }
         // Those who waited went before it was this one's turn.
         self.effects(router);
         match verdict {
@@ -162,10 +153,12 @@ impl<I: Traffic> World<I> {
                 self.let_go(number, *goes);
             }
             Verdict::Wait => {
-                let is_waiting = |call: &Call| matches!(call.stage, Stage::Waits(_));
-                if !self.calls.get(&number).is_some_and(is_waiting) {
-                    return;
+                if let Some(call) = self.calls.get_mut(&number) {
+                    call.stage = Stage::Waits(self.now);
                 }
+                self.outcome.waited += 1;
+                self.log
+                    .say(self.now, || format!("request {} waits at router {router}", number.0));
                 self.check_room(number);
                 // Whoever has to wait is tempted once more.
                 if self.impatience > 0 && self.rng.chance(u64::from(self.impatience)) {
