@@ -251,10 +251,10 @@ impl Gateway {
         owner: BodyOwner,
     ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
-        let came = arrived.body.clone();
+        let received = arrived.body.clone();
         let (ask, hints) = self.understand(&mut arrived)?;
-        arrived.body = bodies::held(&self.bodies, owner.clone(), &came, arrived.body)?;
-        drop(came);
+        arrived.body = bodies::held(&self.bodies, owner.clone(), &received, arrived.body)?;
+        drop(received);
         let continued = self.continued_response(&table, &ask, arrived.key.as_deref())?;
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {

@@ -121,12 +121,11 @@ impl PacedSender {
             Err(_) => self.pause(ReadLimit::BufferBatches, window.acquire_owned()).await.ok(),
         };
         let permits = self.queue.permits(bytes);
-        let bytes = match total.clone().try_acquire_many_owned(permits) {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                let room = total.acquire_many_owned(permits);
-                self.pause(ReadLimit::LaneBytes, room).await.ok()
-            }
+        let bytes = if let Ok(permit) = total.clone().try_acquire_many_owned(permits) {
+            Some(permit)
+        } else {
+            let room = total.acquire_many_owned(permits);
+            self.pause(ReadLimit::LaneBytes, room).await.ok()
         };
         let room = Room { batch, bytes };
         if let Err(mpsc::error::TrySendError::Full(parcel)) = self.queue.parcels.try_send(parcel(room)) {

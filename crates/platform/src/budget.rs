@@ -321,7 +321,7 @@ mod tests {
     fn many_small_pieces_take_one_buffer_which_at_most_doubles() {
         let budget = budget(1 << 30);
         let mut buffer = BodyBuffer::new(&budget, client(1), None);
-        for _ in 0..(1 << 20) + 1 {
+        for _ in 0..=(1 << 20) {
             buffer.push(b"x").unwrap();
         }
         assert_eq!(held(&budget), 2 << 20);

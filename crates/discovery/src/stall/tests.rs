@@ -324,12 +324,11 @@ impl Simulated {
                 let id = output.request.0;
                 self.tokens += 1;
                 self.detector.record_progress(outcome.at);
-                match self.waiting.remove(&id) {
-                    Some(waiting) => self.estimator.record_first_token(outcome.at, waiting),
-                    None => {
-                        let gap = outcome.at.since(self.streams[&id]);
-                        self.steps = self.steps.with(gap);
-                    }
+                if let Some(waiting) = self.waiting.remove(&id) {
+                    self.estimator.record_first_token(outcome.at, waiting)
+                } else {
+                    let gap = outcome.at.since(self.streams[&id]);
+                    self.steps = self.steps.with(gap);
                 }
                 self.streams.insert(id, outcome.at);
             }

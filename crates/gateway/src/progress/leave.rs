@@ -63,7 +63,7 @@ impl Trip {
             cached: booked.cached(),
             delivery: match self.way.ask.delivery {
                 homing_protocol::Delivery::Streamed => Delivered::Streamed,
-                _ => Delivered::InOnePiece,
+                homing_protocol::Delivery::Whole => Delivered::InOnePiece,
             },
         }
     }

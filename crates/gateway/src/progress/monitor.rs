@@ -30,7 +30,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long its metrics page may take.
 const COUNTERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the request for one token waits. The engine answers as soon as it goes on.
-const GENERATE_TIMEOUT: Duration = Duration::from_secs(60);
+const GENERATE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The pause after such a request failed.
 const GENERATE_AGAIN: Duration = Duration::from_secs(1);
 /// A rank whose worker refuses requests for one token is tried by clients after this.
@@ -140,7 +140,7 @@ impl StallMonitor {
         let (name, rank_number) = (&worker.name, rank.0);
         match change {
             StallChange::Suspected => {
-                tracing::debug!(worker = %name, rank = rank_number, "worker suspected of a stall")
+                tracing::debug!(worker = %name, rank = rank_number, "worker suspected of a stall");
             }
             StallChange::Ejected(signal) => {
                 let why = signal.name();

@@ -4,6 +4,15 @@
 //! the binary from before its correction.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::format_collect,
+    clippy::format_push_string,
+    clippy::large_stack_arrays,
+    clippy::needless_pass_by_value,
+    clippy::similar_names,
+    clippy::too_many_lines,
+    reason = "tables of cases are long, and what makes them need not be fast"
+)]
 
 mod answers;
 mod bodies;

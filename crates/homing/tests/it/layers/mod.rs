@@ -173,7 +173,7 @@ fn a_crate_whose_code_could_allow_a_lint_is_found() {
     }
     found(
         |facts| facts.crates[3].root.clear(),
-        "homing does not forbid clippy::disallowed_methods",
+        "homing does not deny clippy::disallowed_methods",
     );
     assert_eq!(
         broken(|facts| facts.crates[2].root.clear()),

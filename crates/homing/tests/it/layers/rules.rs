@@ -168,12 +168,19 @@ fn lint_breaches(facts: &Facts, krate: &CrateFacts) -> Vec<String> {
     }
     let wanted = match (is_pure, name.as_str()) {
         (true, _) => PURE_LINTS,
-        (false, "config") => &[],
+        // What clap derives in the binary allows a group of lints, which `forbid` does not let it.
+        (false, "config" | "homing") => &[],
         (false, _) => LINTS,
     };
     let forbidden = forbidden_outside_tests(&krate.root);
     let missing = wanted.iter().filter(|lint| !forbidden.contains(lint));
     breaches.extend(missing.map(|lint| format!("{name} does not forbid {lint}")));
+    if name == "homing" {
+        let missing = LINTS
+            .iter()
+            .filter(|lint| !krate.root.contains(&format!("deny({lint})")));
+        breaches.extend(missing.map(|lint| format!("{name} does not deny {lint}")));
+    }
     breaches
 }
 

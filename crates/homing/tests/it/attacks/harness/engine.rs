@@ -67,12 +67,6 @@ pub enum Reply {
     Usual,
     /// Sends these bytes, and keeps the connection.
     Bytes(Vec<u8>),
-    /// Sends these bytes, and closes the connection.
-    BytesThenClose(Vec<u8>),
-    /// Writes itself; with an error the connection is closed.
-    Stream(Box<dyn FnOnce(&mut TcpStream) -> io::Result<()>>),
-    /// Never answers, and keeps the connection until the engine is dropped.
-    Hang,
 }
 
 type Handler = dyn Fn(&ReceivedRequest) -> Reply + Send + Sync;
@@ -139,11 +133,6 @@ impl FakeEngine {
         engine
     }
 
-    /// `HOST:PORT`.
-    pub fn address(&self) -> String {
-        self.address.to_string()
-    }
-
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -162,12 +151,6 @@ impl FakeEngine {
     pub fn probes(&self) -> Vec<ReceivedRequest> {
         self.state.probes.lock().unwrap().clone()
     }
-
-    /// Connections so far.
-    pub fn connections(&self) -> u64 {
-        self.state.connections.load(Relaxed)
-    }
-
     /// Requests to this path so far. Prompts are tokenized by the engine as well, at `/tokenize`, where the gateway has no tokenizer.
     pub fn requests_to(&self, path: &str) -> Vec<ReceivedRequest> {
         let mut requests = self.requests();
@@ -211,12 +194,6 @@ impl State {
             match (self.handler)(&request) {
                 Reply::Usual => connection.send(self.usual(&request))?,
                 Reply::Bytes(bytes) => connection.send(bytes)?,
-                Reply::BytesThenClose(bytes) => return connection.send(bytes),
-                Reply::Stream(write) => write(&mut connection.stream)?,
-                Reply::Hang => {
-                    connection.read_to_end()?;
-                    return Ok(());
-                }
             }
             connection.stream.flush()?;
         }

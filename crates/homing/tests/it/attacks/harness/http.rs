@@ -33,8 +33,6 @@ pub struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// As it came.
-    pub raw: Vec<u8>,
 }
 
 impl Response {
@@ -115,7 +113,6 @@ impl Connection {
                     status,
                     headers: message.headers,
                     body: message.body,
-                    raw: message.raw,
                 });
             }
         }

@@ -2,12 +2,6 @@
 //!
 //! Everything blocks and has a deadline: a test that hangs fails.
 
-#![expect(
-    clippy::allow_attributes,
-    reason = "whether a helper is used depends on which topics exist"
-)]
-#![allow(dead_code, unused_imports, reason = "each topic uses a part of it")]
-
 mod engine;
 mod http;
 mod process;
