@@ -120,12 +120,11 @@ impl Connection {
             let (entered, handler) = (&entered, &handler);
             let service = service_fn(async move |mut request: Request<Incoming>| {
                 let is_last = is_last(request.headers()) || entered.access() == Access::HealthOnly;
-                let mut response = match refusal(entered, &request) {
-                    Some(response) => response,
-                    None => {
-                        request.extensions_mut().insert(ClientAddress(entered.client()));
-                        handler(request).await
-                    }
+                let mut response = if let Some(response) = refusal(entered, &request) {
+                    response
+                } else {
+                    request.extensions_mut().insert(ClientAddress(entered.client()));
+                    handler(request).await
                 };
                 if is_last {
                     let close = HeaderValue::from_static("close");
