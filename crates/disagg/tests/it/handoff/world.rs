@@ -111,9 +111,6 @@ struct Around {
     /// For each turn three: the question, and two more that ask suspects. And one that replaces a decode worker that went while its prompt
     /// was computed.
     max_questions: u16,
-    /// Choices that were made and not given back: one for each turn, and such a replacement.
-    choices: u16,
-    max_choices: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -137,7 +134,7 @@ impl World {
     pub fn begin(settings: HandoffSettings, left: Disturbances) -> Result<Self, String> {
         let mut out = Vec::new();
         let require = settings.require;
-        let (max_questions, max_choices) = (4 * settings.turns + settings.rechoices, 2 * settings.turns);
+        let max_questions = 4 * settings.turns + settings.rechoices;
         let handoff = Handoff::begin(settings, PoolPhase::Active, &mut out);
         let around = Around {
             now: Time::ZERO,
@@ -153,8 +150,6 @@ impl World {
             finished: false,
             left,
             max_questions,
-            choices: 0,
-            max_choices,
         };
         let mut world = Self { handoff, around };
         world.around.obey(&out)?;
@@ -295,17 +290,7 @@ impl Around {
     /// What an input means for the engines.
     fn before(&mut self, input: &Input) -> Check {
         match input {
-            Input::Chosen { turn, choice } => {
-                let open = self.questions.iter().find(|question| question.turn == *turn);
-                self.choices += u16::from(open.is_some_and(|question| !question.withdrawn));
-                must!(
-                    self.choices <= self.max_choices,
-                    "{} choices, {} are allowed",
-                    self.choices,
-                    self.max_choices
-                );
-                self.booked_for(*turn, choice);
-            }
+            Input::Chosen { turn, choice } => self.booked_for(*turn, choice),
             Input::Nowhere { turn, .. } => self.questions.retain(|question| question.turn != *turn),
             Input::PrefillDone { leg, result } => {
                 let kv = match result {
