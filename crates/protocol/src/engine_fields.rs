@@ -118,6 +118,22 @@ pub const CONTAINERS: [&str; 7] = [
     "vllm_xargs",
 ];
 
+/// Whether a name that begins with this byte can be one of the table or of a container: few fields of ordinary requests can.
+const FIRST_BYTES: [bool; 256] = {
+    let mut firsts = [false; 256];
+    let mut at = 0;
+    while at < ENGINE_FIELDS.len() {
+        firsts[ENGINE_FIELDS[at].name.as_bytes()[0] as usize] = true;
+        at += 1;
+    }
+    at = 0;
+    while at < CONTAINERS.len() {
+        firsts[CONTAINERS[at].as_bytes()[0] as usize] = true;
+        at += 1;
+    }
+    firsts
+};
+
 /// How deep containers may lie in each other. A deeper one counts as a field of the engine as a whole.
 const MAX_NESTED: usize = 2;
 
@@ -165,9 +181,9 @@ impl EngineField {
             FieldPlace::In(only) => container == Some(only),
         };
         is_here
-            && match self.name.strip_suffix('*') {
-                Some(beginning) => name.starts_with(beginning.as_bytes()),
-                None => name == self.name.as_bytes(),
+            && match self.name.as_bytes() {
+                [beginning @ .., b'*'] => name.starts_with(beginning),
+                whole => name == whole,
             }
     }
 }
@@ -227,6 +243,10 @@ struct Search {
 impl Search {
     fn look_at(&mut self, key: &[u8], value: &[u8], above: &str, inside: Inside) {
         let name = name_of(key);
+        let is_candidate = name.first().is_some_and(|first| FIRST_BYTES[usize::from(*first)]);
+        if !is_candidate {
+            return;
+        }
         let row = row_of(&name, inside.container);
         let container = container_of(&name).filter(|_| is_nested(value));
         let (row, container) = match (row, container) {
