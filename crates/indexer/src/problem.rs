@@ -71,7 +71,6 @@ impl Problem {
             Self::Malformed(_) => "malformed",
             Self::Body(BodyError::TooLarge(_)) => "too_large",
             Self::Body(BodyError::Timeout(_) | BodyError::TooSlow { .. }) => "too_slow",
-            Self::Body(BodyError::Budget(_)) => "busy",
             Self::Body(BodyError::Broken(_)) => "cut_off",
             Self::TokensAndKeys | Self::NoTokensNorKeys => "tokens_or_keys",
             Self::InKeysAlready { .. } => "in_keys_already",
@@ -84,7 +83,7 @@ impl Problem {
             Self::BadParameter(_) => "bad_parameter",
             Self::NotFound => "not_found",
             Self::Method => "method_not_allowed",
-            Self::Busy { .. } => "busy",
+            Self::Body(BodyError::Budget(_)) | Self::Busy { .. } => "busy",
             Self::Closing => "closing",
         }
     }
