@@ -26,6 +26,7 @@ fn good() -> Facts {
         layer: Some(layer.to_owned()),
         dependencies: dependencies.iter().map(|&d| d.to_owned()).collect(),
         root: match layer {
+            _ if name == "homing" => "#![cfg_attr(not(test), deny(clippy::disallowed_methods))]".to_owned(),
             "pure" => format!("//! Doc.\n#![cfg_attr(not(test), forbid({FORBIDDEN}))]\nmod a;"),
             "adapter" => "mod a;".to_owned(),
             _ => "#![cfg_attr(\n    not(any(test, feature = \"testing\")),\n    forbid(clippy::disallowed_methods)\n)]"
