@@ -17,6 +17,14 @@ fn completion(number: u32, tokens: u32) -> Value {
     })
 }
 
+/// A gateway whose workers are up. In turn, it has no views that could be waited for.
+async fn start(engines: &[Engine], settings: &[(&str, &str)]) -> Gateway {
+    let workers: Vec<String> = engines.iter().map(|engine| engine.spec("")).collect();
+    let gateway = Gateway::start(&workers, settings).await;
+    gateway.wait_workers(engines.len()).await;
+    gateway
+}
+
 /// Requests that show the gateway how fast its workers are.
 async fn calibrate(gateway: &Gateway, workers: u32) {
     join_all(
@@ -39,7 +47,7 @@ async fn is(gateway: &Gateway, engine: &Engine, wanted: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_at_an_engine_core_that_hangs_moves_and_the_worker_comes_back() {
     let engines = [Engine::start(REAL), Engine::start(REAL), Engine::start(REAL)];
-    let gateway = Gateway::before(&engines, &[IN_TURN]).await;
+    let gateway = start(&engines, &[IN_TURN]).await;
     calibrate(&gateway, 3).await;
     engines[0].faults(json!({ "stall": true })).await;
     let asked = join_all((0..9).map(|number| {
@@ -96,7 +104,7 @@ async fn running_streams_leave_an_engine_that_hangs_if_they_are_told_to() {
         (true, &[IN_TURN, ("health.stall-migrate-streams", "on")]),
     ] {
         let engines = [Engine::start(REAL), Engine::start(REAL), Engine::start(REAL)];
-        let gateway = Gateway::before(&engines, settings).await;
+        let gateway = start(&engines, settings).await;
         calibrate(&gateway, 3).await;
         let tokens = 400;
         let undisturbed = gateway.stream("/v1/completions", &completion(1, tokens)).await;
@@ -136,7 +144,7 @@ async fn running_streams_leave_an_engine_that_hangs_if_they_are_told_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_hangs_as_a_whole_is_not_ejected() {
     let engines = [Engine::start(REAL), Engine::start(REAL), Engine::start(REAL)];
-    let gateway = Gateway::before(&engines, &[IN_TURN]).await;
+    let gateway = start(&engines, &[IN_TURN]).await;
     calibrate(&gateway, 3).await;
     let asked = async {
         join_all((0..9).map(|number| {
@@ -173,7 +181,7 @@ async fn a_fleet_that_hangs_as_a_whole_is_not_ejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_retries_left_what_waits_stays_and_is_answered_later() {
     let engines = [Engine::start(REAL), Engine::start(REAL)];
-    let gateway = Gateway::before(&engines, &[IN_TURN, ("serve.tries", "1")]).await;
+    let gateway = start(&engines, &[IN_TURN, ("serve.tries", "1")]).await;
     calibrate(&gateway, 2).await;
     engines[0].faults(json!({ "stall": true })).await;
     let asked = async {
@@ -207,7 +215,7 @@ async fn what_waits_at_a_worker_that_goes_down_is_tried_elsewhere_at_once() {
         ("health.failures", "2"),
         ("health.backoff", "1m"),
     ];
-    let gateway = Gateway::before(&engines, &settings).await;
+    let gateway = start(&engines, &settings).await;
     engines[0].faults(json!({ "stall": true })).await;
     let body = |number: u32| json!({ "model": "tiny", "prompt": prompt(number, 64), "max_tokens": 4 });
     let waits = async {
