@@ -250,10 +250,10 @@ impl Gateway {
         owner: BodyOwner,
     ) -> Result<Answered, Refuse> {
         let table = self.table.load_full();
-        let came = arrived.body.clone();
+        let received = arrived.body.clone();
         let (ask, hints) = self.understand(&mut arrived)?;
-        arrived.body = bodies::held(&self.bodies, owner.clone(), &came, arrived.body)?;
-        drop(came);
+        arrived.body = bodies::held(&self.bodies, owner.clone(), &received, arrived.body)?;
+        drop(received);
         let (model, served) = case::served(&table, &ask)?;
         let case = Case {
             gateway: self,
