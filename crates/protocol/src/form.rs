@@ -208,13 +208,11 @@ mod tests {
     const KIND: &[u8] = b"multipart/form-data; boundary=\"x\"";
 
     fn form(parts: &[(&str, &str)]) -> Bytes {
-        let mut body = String::new();
-        for (disposition, value) in parts {
-            body.push_str(&format!(
-                "--x\r\nContent-Disposition: form-data; {disposition}\r\n\r\n{value}\r\n"
-            ));
-        }
-        (body + "--x--\r\n").into()
+        let part = |(disposition, value): &(&str, &str)| {
+            format!("--x\r\nContent-Disposition: form-data; {disposition}\r\n\r\n{value}\r\n")
+        };
+        let parts: Vec<String> = parts.iter().map(part).collect();
+        (parts.concat() + "--x--\r\n").into()
     }
 
     fn paths(body: &Bytes) -> Vec<String> {

@@ -325,7 +325,7 @@ impl Simulated {
                 self.tokens += 1;
                 self.detector.record_progress(outcome.at);
                 if let Some(waiting) = self.waiting.remove(&id) {
-                    self.estimator.record_first_token(outcome.at, waiting)
+                    self.estimator.record_first_token(outcome.at, waiting);
                 } else {
                     let gap = outcome.at.since(self.streams[&id]);
                     self.steps = self.steps.with(gap);
