@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
@@ -167,16 +168,23 @@ pub fn length_of(path: impl Into<PathBuf>) -> Result<u64, Rejected> {
     }
 }
 
+/// Reads a file of text. What is longer than [`MAX_FILE_BYTES`] is not read to its end: a device has none.
 fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(FileText {
-            name: path.display().to_string(),
-            text,
-        }),
-        Err(error) => Err(Rejected {
-            problems: vec![Problem::Unreadable { file: path, error }],
-        }),
-    }
+    let mut text = String::new();
+    let read = fs::File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+    let problem = match read {
+        Ok(length) if length as u64 <= MAX_FILE_BYTES => {
+            return Ok(FileText {
+                name: path.display().to_string(),
+                text,
+            });
+        }
+        Ok(_) => Problem::TooLong { file: path },
+        Err(error) => Problem::Unreadable { file: path, error },
+    };
+    Err(Rejected {
+        problems: vec![problem],
+    })
 }
 
 /// Only the variables of knobs are looked at. Others that begin alike are none of our business: orchestrators make some

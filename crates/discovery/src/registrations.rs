@@ -31,7 +31,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use homing_config::worker::{WorkerKey, WorkerProblem};
 use homing_config::{AddressRules, Config, WorkerDefaults, WorkerSpec, quantity, role_name, words};
-use homing_domain::Role;
+use homing_domain::{Role, excerpt_to};
 use homing_profile::Time;
 use homing_telemetry::Metrics;
 use serde_json::{Map, Value, json};
@@ -53,6 +53,8 @@ pub const MAX_NAME: usize = 128;
 const LEASE: &str = "lease";
 /// The key of labels.
 const LABELS: &str = "labels";
+/// The longest message of an error, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
 /// How much of an error is logged.
 const MAX_LOGGED: usize = 512;
 
@@ -508,5 +510,6 @@ fn refused(problem: &RegistrationProblem) -> Response {
 }
 
 fn answer(status: StatusCode, problem: &RegistrationProblem) -> Response {
-    (status, Json(json!({ "error": problem.to_string() }))).into_response()
+    let message = problem.to_string();
+    (status, Json(json!({ "error": excerpt_to(&message, MAX_MESSAGE_BYTES) }))).into_response()
 }
