@@ -511,5 +511,9 @@ fn refused(problem: &RegistrationProblem) -> Response {
 
 fn answer(status: StatusCode, problem: &RegistrationProblem) -> Response {
     let message = problem.to_string();
-    (status, Json(json!({ "error": excerpt_to(&message, MAX_MESSAGE_BYTES) }))).into_response()
+    (
+        status,
+        Json(json!({ "error": excerpt_to(&message, MAX_MESSAGE_BYTES) })),
+    )
+        .into_response()
 }

@@ -6,7 +6,7 @@
 //! **Invariant:** what is said is valid JSON on one line, whatever the message is.
 //!
 //! **Invariant:** a message does not grow with what was sent: [`MAX_MESSAGE_BYTES`] of it are said, in which quoted input is cut earlier
-//! ([`excerpt`](homing_domain::excerpt)).
+//! ([`excerpt`](homing_domain::excerpt())).
 
 use std::borrow::Cow;
 
