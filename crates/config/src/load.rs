@@ -128,7 +128,7 @@ pub fn colour(is_terminal: bool) -> Colour {
 
 /// Reads a file of text that a flag names, such as a profile.
 pub fn read_text(path: impl Into<PathBuf>) -> Result<FileText, Rejected> {
-    read_file(path.into())
+    read_file(path.into(), u64::MAX)
 }
 
 /// Reads a file of text that has at most [`MAX_FILE_BYTES`].
@@ -140,7 +140,7 @@ pub fn read_bounded(path: &Path) -> Result<FileText, Rejected> {
             }],
         });
     }
-    read_file(path.to_path_buf())
+    read_file(path.to_path_buf(), MAX_FILE_BYTES)
 }
 
 /// The same, with what the file was when its reading began.
@@ -168,12 +168,12 @@ pub fn length_of(path: impl Into<PathBuf>) -> Result<u64, Rejected> {
     }
 }
 
-/// Reads a file of text. What is longer than [`MAX_FILE_BYTES`] is not read to its end: a device has none.
-fn read_file(path: PathBuf) -> Result<FileText, Rejected> {
+/// Reads a file of text. A longer one than `max_bytes` is not read to its end: a device has none.
+fn read_file(path: PathBuf, max_bytes: u64) -> Result<FileText, Rejected> {
     let mut text = String::new();
-    let read = fs::File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+    let read = fs::File::open(&path).and_then(|file| file.take(max_bytes.saturating_add(1)).read_to_string(&mut text));
     let problem = match read {
-        Ok(length) if length as u64 <= MAX_FILE_BYTES => {
+        Ok(length) if length as u64 <= max_bytes => {
             return Ok(FileText {
                 name: path.display().to_string(),
                 text,
