@@ -270,7 +270,7 @@ pub(crate) async fn unknown_method() -> Response<Body> {
     error_response(405, "this path is asked with another method")
 }
 
-/// The answer to a probe of which only the status is told.
+/// The answer to a probe without a token: the status and no detail.
 fn without_detail(response: &Response<Body>) -> Response<Body> {
     let text = if response.status().is_success() {
         "ok\n"

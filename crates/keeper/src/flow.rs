@@ -238,7 +238,7 @@ mod tests {
         kept.settle(|_| 0);
         assert!(fits(&mut sender, 10).await, "what was kept has been applied");
         assert!(!fits(&mut sender, 10).await);
-        // A future that is dropped pauses nobody and takes no room.
+        // A dropped future pauses no source and takes no room.
         assert_eq!(metrics.transport.read_pauses.of(ReadLimit::BufferBatches).count(), 0);
     }
 

@@ -84,7 +84,7 @@ async fn a_file_that_changes_changes_the_workers_and_one_that_is_broken_does_not
     assert_eq!(next(&mut changes).await, "+2 http://c");
     assert_eq!(roster.standing().sources[0].trouble, None);
 
-    // A file that was cut names nobody, and is not meant so unless it says so.
+    // A file that was cut has no entries. An empty one counts only if it says that it is empty on purpose.
     fs::write(&file.0, "").unwrap();
     until("that it is not used", || roster.standing().sources[0].trouble.is_some()).await;
     let standing = roster.standing();

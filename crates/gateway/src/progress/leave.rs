@@ -96,7 +96,7 @@ impl Trip {
         self.lane.consider(&question).is_ok()
     }
 
-    /// What a request is told that is pinned to a worker which is down or hangs.
+    /// The refusal of a request that is pinned to a worker which is down or hangs.
     pub(crate) fn pinned_to_lost(&self) -> Option<NoAnswer> {
         let Pin { worker, .. } = self.question.wanted.pinned?;
         let table = self.way.gateway.table.load();

@@ -207,7 +207,7 @@ async fn without_retries_left_what_waits_stays_and_is_answered_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_at_a_worker_that_goes_down_is_tried_elsewhere_at_once() {
     let engines = [Engine::start(REAL), Engine::start(REAL)];
-    // Found by failing requests alone: stalls are not looked for, and nobody pings.
+    // Only failing requests find it: stall detection and pings are off.
     let settings = [
         IN_TURN,
         ("health.stall-detection", "off"),

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::harness::{Connection, FakeEngine, Process, Reply, post_json, request};
 
 const BODY: &str = r#"{"choices":[{"text":"yes"}]}"#;
-/// An answer to a request that nobody sent.
+/// An answer that no request asked for.
 const HIDDEN: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 18\r\n\r\n{\"hidden\":\"words\"}";
 
