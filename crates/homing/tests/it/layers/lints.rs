@@ -110,8 +110,9 @@ fn lint(folder: &str, lints: &str, source: &str) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lints");
     std::fs::create_dir_all(&scratch).expect("a folder for the sources");
-    let number = COUNT.fetch_add(1, Relaxed);
-    let file = scratch.join(format!("source{number}.rs"));
+    // Tests run at the same time, some in processes of their own.
+    let (process, number) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+    let file = scratch.join(format!("source{process}_{number}.rs"));
     let text = format!("#![forbid({lints})]\n#![allow(unused, dead_code)]\n{source}\n");
     std::fs::write(&file, text).expect("a source");
     let sysroot = said(
